@@ -1,0 +1,55 @@
+"""The one exception of `model_probe`: a code, the facts, and a sentence.
+
+The command line prints the English sentence. The app looks the code up in its own texts
+(`pages/text/*/errors.toml`, held to the same codes by a test), so that the reader is told in the
+page's language what to do there.
+"""
+
+from __future__ import annotations
+
+SENTENCES: dict[str, str] = {
+    # opening a checkpoint
+    "not_found": "There is no file or folder at {path}.",
+    "unreadable": "{path} cannot be read ({reason}).",
+    "no_config": "{path} is not a checkpoint: it has no config.json.",
+    "no_tokenizer": "{path} has no tokenizer files, so a prompt cannot be turned into tokens.",
+    "no_weights": "{path} has no safetensors weights; pickled weights are not opened.",
+    "adapter_only": "{path} holds an adapter only; open the base checkpoint, or merge the adapter into it first.",
+    "bad_gguf": "{path} is not a whole GGUF file ({reason}).",
+    "gguf_architecture": "{path} is a GGUF file of the architecture {architecture!r}, which transformers cannot convert.",
+    "unknown_architecture": "{path} is of the architecture {architecture!r}, which this version of transformers does not know.",
+    "no_rms_norm": "{architecture} has no RMSNorm (its norms: {classes}), so there is nothing to measure here.",
+    "missing_weights": "{path} lacks the weights {names}, so they would be random numbers.",
+    "load_failed": "{path} could not be opened ({reason}).",
+    "no_checkpoint": "No checkpoint is on this machine yet; `python -m model_probe fetch` gets one.",
+    "unknown_device": "The device {device!r} is not available here; there is {available}.",
+    "unknown_dtype": "The dtype {dtype!r} is not one of auto, float32, bfloat16, float16.",
+    # fetching
+    "unknown_name": "{name!r} is not a known checkpoint, a folder, a GGUF file or a hub id.",
+    "fetch_failed": "{name} could not be fetched: {reasons}",
+    "checksum": "{name} arrived with a different sha256 than published, and was thrown away.",
+    "disk_full": "The disk is full: {needed} are needed in {path}.",
+    "cache_unwritable": "The cache folder {path} cannot be written ({reason}).",
+    # capturing
+    "empty_prompt": "The prompt is empty: type at least one character.",
+    "bad_prompt": "The prompt cannot be read as UTF-8 text ({reason}).",
+    "busy": "Another measurement is running on this checkpoint.",
+    "no_sites_ran": "None of the norms ran during the pass, so there is nothing to show.",
+    # files
+    "not_a_trace": "{path} is not a trace of this program ({reason}).",
+    "not_a_recording": "{path} is not a recording of this program ({reason}).",
+}
+
+
+class ProbeError(Exception):
+    """Something the person at the keyboard can understand and act on.
+
+    Attributes:
+        code: a key of `SENTENCES`.
+        fields: the facts of this case, as named in the sentence.
+    """
+
+    def __init__(self, code: str, **fields: object) -> None:
+        self.code = code
+        self.fields = fields
+        super().__init__(SENTENCES[code].format(**fields))
