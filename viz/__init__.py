@@ -1,0 +1,1 @@
+"""How numbers look: figures, theme, words and the page shell. Nothing here computes what is shown."""

@@ -1,0 +1,158 @@
+"""What the app says, in two languages, and how numbers and a reader's own text are written into it.
+
+Labels are TOML, prose is Markdown, both under `pages/text/<lang>/`, the same ids in each language (held by
+a test). An id is the path without its ending, then the key:
+
+    english = words("en")
+    english.t("common.next")                      pages/text/en/common.toml, key `next`
+    english.prose("start/what", factor="187")     pages/text/en/start/what.md
+
+Both are formatted with `str.format`, so a brace that is meant (LaTeX) is doubled in the file. A label with
+plural forms is a table of CLDR categories and is chosen by `n`:
+
+    tokens = { one = "{n} token", other = "{n} tokens" }
+
+Neither Streamlit nor torch is imported here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, TypeGuard
+
+from babel import Locale
+
+LANGUAGES: Final = ("zh", "en")
+TEXT_FOLDER: Final = Path(__file__).resolve().parent.parent / "pages" / "text"
+
+PLURAL_CATEGORIES: Final = frozenset({"zero", "one", "two", "few", "many", "other"})
+THIN_SPACE: Final = "\u202f"  # narrow and unbreakable, between thousands
+MINUS: Final = "\u2212"
+NOT_A_NUMBER: Final = "—"
+
+_SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_ASCII_PUNCTUATION: Final = re.compile("([" + re.escape(string.punctuation) + "])")
+
+Label = str | dict[str, str]
+
+
+class Words:
+    """The labels and the prose of one language.
+
+    Attributes:
+        lang: one of LANGUAGES.
+    """
+
+    def __init__(self, lang: str, folder: Path = TEXT_FOLDER) -> None:
+        if lang not in LANGUAGES:
+            raise ValueError(f"lang is one of {LANGUAGES}, not {lang!r}")
+        self.lang = lang
+        self._plural_form = Locale(lang).plural_form
+        home = folder / lang
+        self._labels: dict[str, Label] = {}
+        for path in sorted(home.glob("*.toml")):
+            self._labels.update(_flatten(tomllib.loads(path.read_text(encoding="utf-8")), path.stem))
+        self._prose: dict[str, str] = {
+            path.relative_to(home).with_suffix("").as_posix(): path.read_text(encoding="utf-8").strip()
+            for path in sorted(home.rglob("*.md"))
+        }
+
+    def t(self, label: str, **values: object) -> str:
+        """The label of this id, with its values filled in.
+
+        Raises:
+            KeyError: there is no such id, or the label names a value that was not given.
+        """
+        entry = self._labels[label]
+        if isinstance(entry, dict):
+            entry = entry[self._plural_form(float(str(values["n"])))]
+        return entry.format(**values)
+
+    def prose(self, piece: str, **values: object) -> str:
+        """The Markdown of this id, with its values filled in.
+
+        Values that a reader typed go through `literal` first.
+
+        Raises:
+            KeyError: there is no such id, or the prose names a value that was not given.
+        """
+        return self._prose[piece].format(**values)
+
+    def templates(self) -> Mapping[str, tuple[str, ...]]:
+        """Every id with its unformatted text: one string, or one a plural form."""
+        labels = {
+            label: (entry,) if isinstance(entry, str) else tuple(entry.values())
+            for label, entry in self._labels.items()
+        }
+        return labels | {piece: (text,) for piece, text in self._prose.items()}
+
+
+@lru_cache(maxsize=len(LANGUAGES))
+def words(lang: str) -> Words:
+    """The words of a language, read once a process.
+
+    Raises:
+        ValueError: the language is not in LANGUAGES.
+    """
+    return Words(lang)
+
+
+def _is_label(value: object) -> TypeGuard[Label]:
+    """Text, or a table of plural forms."""
+    return isinstance(value, str) or (
+        isinstance(value, dict) and bool(value) and PLURAL_CATEGORIES.issuperset(value)
+    )
+
+
+def _flatten(table: Mapping[str, object], stem: str) -> Iterator[tuple[str, Label]]:
+    """TOML tables as dotted ids; a table of plural forms stays one entry."""
+    for key, value in table.items():
+        name = f"{stem}.{key}"
+        if _is_label(value):
+            yield name, value
+        elif isinstance(value, dict):
+            yield from _flatten(value, name)
+        else:
+            raise TypeError(f"{name} is {type(value).__name__}, where a label is text")
+
+
+def literal(text: str) -> str:
+    """A reader's own text, so that Streamlit's Markdown shows it letter for letter.
+
+    Every ASCII punctuation mark is escaped: tags, links, emphasis, `$`, `|`, backticks, `:colour[…]`.
+
+    >>> literal("<b>$x$</b>")
+    '\\\\<b\\\\>\\\\$x\\\\$\\\\<\\\\/b\\\\>'
+    """
+    return _ASCII_PUNCTUATION.sub(r"\\\1", text)
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number as the app writes it: `digits` significant digits, thin spaces in thousands.
+
+    Whole digits are never rounded away ("1 234", not "1 230"); below 0.001 and from ten million on, a power of
+    ten. What is not finite is "—", never 0.
+
+    >>> number(186.84), number(0.4794), number(1234567.8).replace(THIN_SPACE, " "), number(1e-6)
+    ('187', '0.479', '1 234 568', '1·10⁻⁶')
+    >>> number(29.8795, digits=4), number(-0.5), number(float("nan"))
+    ('29.88', '−0.500', '—')
+    """
+    if not math.isfinite(value):
+        return NOT_A_NUMBER
+    sign = MINUS if value < 0 else ""
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if not 1e-3 <= size < 1e7:
+        mantissa, exponent = f"{size:.{digits - 1}e}".split("e")
+        mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+        return f"{sign}{mantissa}·10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+    decimals = max(digits - 1 - math.floor(math.log10(size)), 0)
+    return sign + f"{size:,.{decimals}f}".replace(",", THIN_SPACE)
