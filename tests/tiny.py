@@ -108,7 +108,7 @@ _SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
             "n_positions": 256,
             "bos_token_id": 0,
             "eos_token_id": 0,
-        },  # fmt: skip
+        },
     ),
 }
 ARCHITECTURES = tuple(_SETTINGS)
