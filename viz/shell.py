@@ -1,0 +1,188 @@
+"""The frame of every page: title, header, language, contents, theme, and the way on.
+
+A page script begins and ends with it, and is prose, controls and charts in between:
+
+    page = open_page("scale")
+    page.prose("scale/why", factor=number(187.0))
+    …
+    page.footer()
+
+Addresses: a page's address is its script's stem. Every link carries the language and the choices made on
+the page it leads to. Streamlit's own menu is hidden, as its links would lose both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import streamlit as st
+
+from viz import address
+from viz.book import BOOK, DEFAULT, SECTIONS, PageEntry, entry, neighbours, open_pages
+from viz.text import LANGUAGES, Words, words
+from viz.theme import Mode, Palette, palette
+
+if TYPE_CHECKING:
+    from streamlit.navigation.page import Page as StreamlitPage
+
+_HERE: Final = Path(__file__).resolve().parent
+_ROUTED: Final = "shell.routed"
+_BROWSER: Final = "shell.browser"
+_LANGUAGE_TAGS: Final = {"zh": "zh-Hans", "en": "en"}
+
+_browser = st.components.v2.component(
+    "rmsnorm_lab_shell",
+    html='<div class="progress" aria-hidden="true"></div>\n',
+    css=(_HERE / "shell.css").read_text(encoding="utf-8"),
+    js=(_HERE / "shell.js").read_text(encoding="utf-8"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An open page: its words, its colours, and how it links on."""
+
+    entry: PageEntry
+    words: Words
+    palette: Palette
+
+    @property
+    def lang(self) -> str:
+        """One of `viz.text.LANGUAGES`."""
+        return self.words.lang
+
+    def t(self, label: str, **values: object) -> str:
+        """A label in the page's language. Raises KeyError as `Words.t`."""
+        return self.words.t(label, **values)
+
+    def prose(self, piece: str, **values: object) -> None:
+        """Draws a piece of prose. Raises KeyError as `Words.prose`."""
+        st.markdown(self.words.prose(piece, **values))
+
+    def link(self, stem: str, label: str | None = None, *, icon: str | None = None, **choices: str) -> None:
+        """Draws a link to a page that exists, in a given state (parameter=code), else as it was left.
+
+        A page of the book whose script is not there yet draws as plain text.
+        """
+        target = entry(stem)
+        text = label if label is not None else self.t(f"common.page.{stem}")
+        if not target.script.is_file():
+            st.markdown(text)
+            return
+        query = {address.LANGUAGE: self.lang, **(choices or address.remembered(stem))}
+        st.page_link(_streamlit_page(target, self.words), label=text, icon=icon, query_params=query)
+
+    def footer(self) -> None:
+        """Draws the way on: previous and next page. The last call of a page."""
+        before, after = neighbours(self.entry.stem)
+        with st.container(key="shell-footer", horizontal=True, horizontal_alignment="distribute"):
+            for neighbour, side in ((before, "previous"), (after, "next")):
+                with st.container(key=f"shell-{side}", width="content", gap=None):
+                    if neighbour is None:
+                        continue
+                    st.caption(self.t(f"common.{side}"))
+                    title = self.t(f"common.page.{neighbour.stem}")
+                    self.link(neighbour.stem, f"← {title}" if side == "previous" else f"{title} →")
+
+
+def navigate() -> StreamlitPage:
+    """The page that the address names, ready to run. Called by the router, once a run."""
+    st.session_state[_ROUTED] = True
+    reader = words(address.language(st.context.locale))
+    return _navigation(reader)
+
+
+def open_page(stem: str) -> Page:
+    """Begins a page: browser title, header and h1 drawn, its language and theme decided.
+
+    The first visit after a server start can be a deep link that Streamlit answers by running the page's
+    script without the router; then the router is called from here and the run starts again.
+    """
+    reader = words(address.language(st.context.locale))
+    if not st.session_state.get(_ROUTED):
+        _navigation(reader)
+        st.rerun()
+    address.enter(stem)
+    page = Page(entry(stem), reader, palette(_theme()))
+    st.set_page_config(
+        page_title=f"{page.t(f'common.page.{stem}')} · RMSNorm Lab",
+        page_icon=str(_HERE / "favicon.svg"),
+        layout="wide",
+        initial_sidebar_state="collapsed",
+    )
+    st.html(_HERE / "style.css")
+    _header(page)
+    st.title(page.t(f"{stem}.title"), anchor=False)
+    return page
+
+
+def _navigation(reader: Words) -> StreamlitPage:
+    return st.navigation([_streamlit_page(page, reader) for page in open_pages()], position="hidden")
+
+
+def _streamlit_page(page: PageEntry, reader: Words) -> StreamlitPage:
+    return st.Page(
+        page.script,
+        title=reader.t(f"common.page.{page.stem}"),
+        url_path=page.stem,
+        default=page.stem == DEFAULT,
+    )
+
+
+def _theme() -> Mode:
+    """The theme to draw for: what the browser reported, and before that what Streamlit believes.
+
+    Streamlit's answer can be wrong on the first run, and it does not rerun when the system's theme changes.
+    """
+    reported = st.session_state.get(_BROWSER, {}).get("theme")
+    return cast(Mode, "dark" if (reported or st.context.theme.type) == "dark" else "light")
+
+
+def _header(page: Page) -> None:
+    layout = "shell-bench" if page.entry.layout == "bench" else "shell-reading"
+    with st.container(key=layout, gap=None):
+        _browser(
+            key=_BROWSER,
+            data={"theme": page.palette.mode, "language": _LANGUAGE_TAGS[page.lang]},
+            on_theme_change=lambda: None,
+        )
+        with st.container(
+            key="shell-header", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
+        ):
+            with st.container(key="shell-where", horizontal=True, vertical_alignment="center", width="content"):
+                page.link(DEFAULT, page.t("common.brand"))
+                section = page.t(f"common.section.{page.entry.section}")
+                st.caption(f"{section} › {page.t(f'common.page.{page.entry.stem}')}")
+            with st.container(key="shell-tools", horizontal=True, vertical_alignment="center", width="content"):
+                _contents(page)
+                _languages(page)
+
+
+def _contents(page: Page) -> None:
+    """Every page by section, one tap away; its key holds the page, so that it closes when the page changes."""
+    with st.popover(page.t("common.contents"), type="tertiary", key=f"shell-contents-{page.entry.stem}"):
+        present = {candidate.stem for candidate in open_pages()}
+        for section in SECTIONS:
+            pages = [candidate for candidate in BOOK if candidate.section == section and candidate.stem in present]
+            if not pages:
+                continue
+            st.caption(page.t(f"common.section.{section}"))
+            for candidate in pages:
+                title = page.t(f"common.page.{candidate.stem}")
+                minutes = page.t("common.minutes", n=candidate.minutes)
+                page.link(candidate.stem, f"{title} · {minutes}")
+
+
+def _languages(page: Page) -> None:
+    """中文 | English: the address stays as it is, but for its language."""
+    here = _streamlit_page(page.entry, page.words)
+    with st.container(key="shell-languages", horizontal=True, vertical_alignment="center", width="content", gap=None):
+        for lang in LANGUAGES:
+            name = words(lang).t("common.own_name")
+            if lang == page.lang:
+                st.markdown(name)
+            else:
+                query = {**st.query_params.to_dict(), address.LANGUAGE: lang}
+                st.page_link(here, label=name, query_params=query)
