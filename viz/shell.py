@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, cast
 import streamlit as st
 
 from viz import address
-from viz.book import BOOK, DEFAULT, SECTIONS, PageEntry, entry, neighbours, open_pages
+from viz.book import DEFAULT, SECTIONS, PageEntry, entry, neighbours, open_pages
 from viz.text import LANGUAGES, Words, words
 from viz.theme import Mode, Palette, palette
 
@@ -31,6 +31,8 @@ _HERE: Final = Path(__file__).resolve().parent
 _ROUTED: Final = "shell.routed"
 _BROWSER: Final = "shell.browser"
 _LANGUAGE_TAGS: Final = {"zh": "zh-Hans", "en": "en"}
+
+_STYLE: Final = (_HERE / "style.css").read_text(encoding="utf-8")
 
 _browser = st.components.v2.component(
     "rmsnorm_lab_shell",
@@ -112,7 +114,7 @@ def open_page(stem: str) -> Page:
         layout="wide",
         initial_sidebar_state="collapsed",
     )
-    st.html(_HERE / "style.css")
+    st.html(f"<style>{page.palette.css_variables()}\n{_STYLE}</style>")
     _header(page)
     st.title(page.t(f"{stem}.title"), anchor=False)
     return page
@@ -162,17 +164,17 @@ def _header(page: Page) -> None:
 
 def _contents(page: Page) -> None:
     """Every page by section, one tap away; its key holds the page, so that it closes when the page changes."""
-    with st.popover(page.t("common.contents"), type="tertiary", key=f"shell-contents-{page.entry.stem}"):
-        present = {candidate.stem for candidate in open_pages()}
+    opener = st.popover(page.t("common.contents"), type="tertiary", key=f"shell-contents-{page.entry.stem}")
+    with opener, st.container(key="shell-contents-list"):
         for section in SECTIONS:
-            pages = [candidate for candidate in BOOK if candidate.section == section and candidate.stem in present]
-            if not pages:
-                continue
-            st.caption(page.t(f"common.section.{section}"))
+            pages = [candidate for candidate in open_pages() if candidate.section == section]
+            if pages:
+                st.caption(page.t(f"common.section.{section}"))
             for candidate in pages:
                 title = page.t(f"common.page.{candidate.stem}")
-                minutes = page.t("common.minutes", n=candidate.minutes)
-                page.link(candidate.stem, f"{title} · {minutes}")
+                if candidate == page.entry:
+                    title = f"**{title}**"
+                page.link(candidate.stem, f"{title} *{page.t('common.minutes', n=candidate.minutes)}*")
 
 
 def _languages(page: Page) -> None:

@@ -8,7 +8,7 @@ two together. All text and line colours reach 4.5 : 1 on their ground. A role is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -53,6 +53,11 @@ class Palette:
         if role not in LINE_STYLES:
             raise KeyError(role)
         return getattr(self, role)
+
+    def css_variables(self) -> str:
+        """The colours for style sheets, `--lab-residual` and so on, on the document's root."""
+        names = (field.name for field in fields(self) if field.name != "mode")
+        return ":root{" + "".join(f"--lab-{name}:{getattr(self, name)};" for name in names) + "}"
 
     def sequential(self, role: str) -> ColourStops:
         """Colour stops for a magnitude: from nearly the ground, through the role's colour, to its extreme.
