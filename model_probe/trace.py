@@ -13,7 +13,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ SERIES: Final = (
     "output_l2", "output_mean", "output_std", "output_abs_max",
 )  # fmt: skip
 
+_CSV_LEADING: Final = ("site", "layer", "role", "position", "token_id", "token")
 MAX_FILE_BYTES: Final = 256 * 2**20
 Floats = NDArray[np.float32]
 
@@ -132,6 +133,7 @@ class NormTrace:
     prompt: str
     tokens: tuple[Token, ...]
     sites: tuple[SiteTrace, ...]
+    tokens_cut: int = 0  # tokens of the prompt past the cap, which did not run
 
     def site(self, name: str) -> SiteTrace:
         """The site of this name. Raises KeyError when there is none."""
@@ -163,13 +165,8 @@ class NormTrace:
 
     def to_json(self) -> str:
         """The trace as the JSON of the format `rmsnorm-trace/1`."""
-        document = {
-            "format": FORMAT,
-            "checkpoint": asdict(self.checkpoint),
-            "prompt": self.prompt,
-            "tokens": [asdict(token) for token in self.tokens],
-            "sites": [_site_header(site) | _site_numbers(site) for site in self.sites],
-        }
+        sites = [_site_header(site) | _site_numbers(site) for site in self.sites]
+        document = self._header() | {"sites": sites}
         return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
     def to_csv(self) -> str:
@@ -221,13 +218,16 @@ class NormTrace:
         path.write_bytes(writers[path.suffix]())
 
     def _header(self) -> dict[str, Any]:
-        return {
+        header: dict[str, Any] = {
             "format": FORMAT,
             "checkpoint": asdict(self.checkpoint),
             "prompt": self.prompt,
             "tokens": [asdict(token) for token in self.tokens],
             "sites": [_site_header(site) for site in self.sites],
         }
+        if self.tokens_cut:
+            header["tokens_cut"] = self.tokens_cut
+        return header
 
     # reading
 
@@ -404,7 +404,7 @@ def _assemble(
             for f in fields(CheckpointInfo)
         }
     )
-    return NormTrace(checkpoint, _text(header["prompt"]), tokens, sites)
+    return NormTrace(checkpoint, _text(header["prompt"]), tokens, sites, int(header.get("tokens_cut", 0)))
 
 
 def _text(value: object) -> str:
@@ -438,8 +438,3 @@ def _site(header: Mapping[str, Any], numbers: Mapping[str, Floats], tokens: int)
         heads=None if heads is None else int(heads),
         why_no_gain=None if why is None else _text(why),
     )
-
-
-def with_checkpoint(trace: NormTrace, **changes: Any) -> NormTrace:
-    """The trace with some of its provenance replaced."""
-    return replace(trace, checkpoint=replace(trace.checkpoint, **changes))

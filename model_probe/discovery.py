@@ -1,0 +1,261 @@
+"""Finds the RMSNorms of a model, measures their gain and eps, and says what each feeds.
+
+Nothing is looked up by name: one dry pass of a few tokens records every module that returns what
+has the shape of its input; each is then run on vectors whose answer is known if it is an RMSNorm,
+and kept only if its output can be rebuilt from its input. So a class with an unheard-of name or
+another convention for its weight is found and measured right, and a LayerNorm falls out by itself.
+
+    sites = discover(model)        # in the order in which they run
+
+The roles come from the same pass: what a norm's output is handed to, and, inside attention,
+whether a later position's result answers to an earlier position of it (a key) or not (a query).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from model_probe.errors import ProbeError
+from model_probe.measure_norm import CallForm, MeasuredNorm, measure_norm
+from model_probe.sites import NormSite
+
+# Relative: a key's own position must not answer to it (softmax over one is constant), rounding may.
+_ROUNDING: Final = 1e-3
+
+
+def discover(model: nn.Module) -> tuple[NormSite, ...]:
+    """Every RMSNorm call of a causal language model, in order, measured, with its role.
+
+    Runs one pass of a few tokens on the model's own device. Leaves no hook and no gradient behind.
+
+    Raises:
+        ProbeError: `no_rms_norm`, naming the norm classes that the model has instead.
+    """
+    dry = _dry_pass(model)
+    measured: dict[str, MeasuredNorm] = {}
+    for call in dry.calls:
+        if call.name not in measured:
+            norm = measure_norm(model.get_submodule(call.name), call.form)
+            if norm is not None:
+                measured[call.name] = norm
+    norms = [call for call in dry.calls if call.name in measured]
+    if not norms:
+        classes = sorted({type(m).__name__ for m in model.modules() if "norm" in type(m).__name__.lower()})
+        raise ProbeError(
+            "no_rms_norm", architecture=type(model).__name__, classes=", ".join(classes) or "none"
+        )
+    sites = []
+    for call in norms:
+        norm = measured[call.name]
+        sites.append(
+            NormSite(
+                name=call.name if call.number == 1 else f"{call.name}#{call.number}",
+                layer=dry.layer_of(call.name),
+                role=_role(call, dry, is_last=call is norms[-1]),
+                class_name=norm.class_name,
+                size=call.form.size,
+                eps=norm.eps,
+                gain_convention=norm.convention,
+                gain=norm.gain,
+                gate=norm.gate,
+                layout=_layout(call, dry.tokens),
+                why_no_gain=norm.why_no_gain,
+            )
+        )
+    return tuple(sites)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    """One module call of the dry pass, its tensors kept so that identity can be asked."""
+
+    name: str
+    number: int  # 1 for the module's first call
+    form: CallForm
+    x: Tensor  # the input that is normed
+    output: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Child:
+    """One call of a direct child of a layer."""
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _DryPass:
+    tokens: int
+    layers: str  # name of the ModuleList of layers, "" if there is none
+    calls: list[_Call]  # modules that return their input's shape, in order
+    children: list[_Child]
+    linear_inputs: list[tuple[str, Tensor]]  # what each Linear was given
+
+    def layer_of(self, name: str) -> int | None:
+        match = re.match(re.escape(self.layers) + r"\.(\d+)\.", name) if self.layers else None
+        return int(match[1]) if match else None
+
+    def child_holding(self, name: str) -> _Child | None:
+        """The layer's direct child inside which the module lies, None for a direct child itself."""
+        return next((child for child in self.children if name.startswith(child.name + ".")), None)
+
+
+def _dry_pass(model: nn.Module) -> _DryPass:
+    layers = _layer_list(model)
+    layer_names = {f"{layers}.{i}" for i in range(len(model.get_submodule(layers)))} if layers else set()
+    tokens = _token_count(model)
+    calls: list[_Call] = []
+    children: list[_Child] = []
+    linear_inputs: list[tuple[str, Tensor]] = []
+    counts: dict[str, int] = {}
+
+    def on_leaf(name: str) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            form = CallForm.of(args, kwargs)
+            if isinstance(module, nn.Linear) and form is not None:
+                linear_inputs.append((name, form.x))
+            if form is None or not isinstance(output, Tensor) or output.shape != form.x.shape:
+                return
+            counts[name] = counts.get(name, 0) + 1
+            calls.append(_Call(name, counts[name], form, form.x, output))
+
+        return hook
+
+    def on_child(name: str) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            children.append(_Child(name, tuple(_tensors((args, kwargs))), tuple(_tensors(output))))
+
+        return hook
+
+    def start_graph(module: nn.Module, args: Any, output: Any) -> Any:
+        return output.detach().requires_grad_(True) if isinstance(output, Tensor) else output
+
+    embedding = model.get_input_embeddings()  # type: ignore[operator]
+    handles = [embedding.register_forward_hook(start_graph)]
+    for name, module in model.named_modules():
+        if name.rpartition(".")[0] in layer_names:
+            handles.append(module.register_forward_hook(on_child(name), with_kwargs=True))
+        if not any(True for child in module.children() for _ in child.parameters()):
+            handles.append(module.register_forward_hook(on_leaf(name), with_kwargs=True))
+    try:
+        device = next(embedding.parameters()).device
+        ids = torch.arange(1, tokens + 1, device=device).unsqueeze(0) % embedding.num_embeddings  # [1, tokens]
+        with torch.enable_grad():
+            model(input_ids=ids, use_cache=False)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return _DryPass(tokens, layers, calls, children, linear_inputs)
+
+
+def _token_count(model: nn.Module) -> int:
+    """A small prime that divides none of the config's small numbers (head counts above all)."""
+    config = getattr(model, "config", None)
+    numbers = [v for v in vars(config).values() if type(v) is int and 1 < v <= 512] if config is not None else []
+    return next((p for p in (5, 7, 11, 13, 17, 19) if all(n % p for n in numbers)), 23)
+
+
+def _layer_list(model: nn.Module) -> str:
+    """Name of the ModuleList that holds the decoder layers: the outermost one of the config's length."""
+    config = getattr(model, "config", None)
+    wanted = getattr(config, "num_hidden_layers", None)
+    lists = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m)]
+    outermost = [
+        (name, m) for name, m in lists if not any(name.startswith(other + ".") for other, _ in lists)
+    ]
+    fitting = [(name, m) for name, m in outermost if len(m) == wanted] or outermost
+    if not fitting:
+        return ""
+    return max(fitting, key=lambda pair: sum(p.numel() for p in pair[1].parameters()))[0]
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in nested tuples, lists and dicts, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _layout(call: _Call, tokens: int) -> str:
+    shape = call.x.shape
+    if len(shape) == 2:
+        return "rows"
+    if len(shape) == 3:
+        return "token"
+    return "head_token" if shape[2] == tokens and shape[1] != tokens else "token_head"
+
+
+def _by_token(x: Tensor, layout: str, tokens: int) -> Tensor:
+    """The tensor as [tokens, everything else]."""
+    if layout == "head_token":
+        x = x.transpose(1, 2)
+    return x.reshape(tokens, -1)
+
+
+def _role(call: _Call, dry: _DryPass, *, is_last: bool) -> str:
+    if call.form.z is not None:
+        return "gated"
+    if dry.layer_of(call.name) is None:
+        return "final" if is_last else "other"
+    holder = dry.child_holding(call.name)
+    if holder is not None:
+        return _role_inside(call, holder, dry)
+    others = [child for child in dry.children if child.name != call.name]
+    for child in others:  # placed on what a branch gives back
+        if any(tensor is call.x for tensor in child.outputs):
+            return "attention_output" if _mixes_tokens(child, dry.tokens) else "mlp_output"
+    for child in others:  # in front of a branch
+        if any(tensor is call.output for tensor in child.inputs):
+            return "attention_input" if _mixes_tokens(child, dry.tokens) else "mlp_input"
+    return "other"
+
+
+def _mixes_tokens(child: _Child, tokens: int) -> bool:
+    """Whether the child's result at the last position answers to its input at an earlier one."""
+    source = next((t for t in child.inputs if t.requires_grad), None)
+    if source is None or not child.outputs:
+        return False
+    gradient = _gradient(child.outputs[0], -1, source)
+    if gradient is None:
+        return False
+    return bool((_by_token(gradient, "token", tokens)[:-1] != 0).any())
+
+
+def _role_inside(call: _Call, holder: _Child, dry: _DryPass) -> str:
+    """The role of a norm inside a branch: in front of a projection, on queries or on keys."""
+    if any(tensor is call.output for name, tensor in dry.linear_inputs if name.startswith(holder.name + ".")):
+        return "latent"
+    layout = _layout(call, dry.tokens)
+    last = _gradient(holder.outputs[0], -1, call.output)
+    first = _gradient(holder.outputs[0], 0, call.output)
+    if last is None or first is None:
+        return "other"
+    at_last = _by_token(last, layout, dry.tokens).abs().amax(dim=1)  # [tokens]
+    at_first = _by_token(first, layout, dry.tokens).abs().amax(dim=1)  # [tokens]
+    if at_last[:-1].max() == 0:
+        return "query" if at_last[-1] > 0 else "other"
+    # A value answers at its own position too; a key does not, where it is the only one to be seen.
+    return "key" if at_first[0] <= _ROUNDING * at_last.max() else "other"
+
+
+def _gradient(output: Tensor, position: int, source: Tensor) -> Tensor | None:
+    """d Σ output[:, position] / d source, None where the one does not answer to the other."""
+    if not output.requires_grad or not source.requires_grad:
+        return None
+    (gradient,) = torch.autograd.grad(
+        output[:, position].float().sum(), source, retain_graph=True, allow_unused=True
+    )
+    return gradient

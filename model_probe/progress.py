@@ -1,0 +1,39 @@
+"""How long work tells what it is doing.
+
+Every slow function of `model_probe` takes `progress=None` or a function of this shape. Stages are
+codes, not words: the command line prints its own English for them, the app its own texts.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+STAGES: Final = (
+    "look",  # asking a source whether it answers; detail: its address
+    "unreachable",  # a source was given up; detail: its address and why
+    "wait",  # somebody else is making the same thing
+    "download",  # detail: the file or the source
+    "join",
+    "verify",
+    "convert_tokenizer",
+    "convert_weights",
+    "save",
+    "load",
+    "discover",
+    "capture",
+)
+
+
+class Progress(Protocol):
+    """Called with a stage of STAGES, and while it lasts again with what is done of it.
+
+    Whatever the function raises goes through to the caller and ends the work; what was half made
+    is removed. That is how to cancel.
+    """
+
+    def __call__(self, stage: str, done: float | None = None, detail: str = "") -> None:
+        """`done` is the share of the stage, 0 to 1, or None where it is not known."""
+
+
+def silent(stage: str, done: float | None = None, detail: str = "") -> None:
+    """The progress of somebody who does not want to know."""

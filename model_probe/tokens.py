@@ -1,0 +1,71 @@
+"""Tokens as text that a person can read: never "Ġriver", never a lone "�".
+
+A byte-level tokenizer spells every token in an alphabet of 256 printable characters, one a byte; a
+SentencePiece one writes a space as "▁" and a lone byte as "<0xE6>". Both are undone here. A token
+that holds only part of a character is shown as its bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from model_probe.trace import Token
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: Iterable[int]) -> tuple[Token, ...]:
+    """The tokens with their positions, literal text and whether they are control tokens."""
+    ids = list(ids)
+    added = tokenizer.added_tokens_decoder
+    alphabet = _byte_alphabet() if _is_byte_level(tokenizer) else None
+    spellings = tokenizer.convert_ids_to_tokens(ids)
+    tokens = []
+    for position, (id_, spelling) in enumerate(zip(ids, spellings, strict=True)):
+        if id_ in added:
+            tokens.append(Token(position, id_, added[id_].content, special=True))
+        else:
+            text = _from_bytes(spelling, alphabet) if alphabet else spelling.replace("▁", " ")
+            tokens.append(Token(position, id_, text, special=False))
+    return tuple(tokens)
+
+
+def _from_bytes(spelling: str, alphabet: dict[str, int]) -> str:
+    if not all(character in alphabet for character in spelling):
+        return spelling  # not spelled in bytes after all
+    data = bytes(alphabet[character] for character in spelling)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return _with_bytes(data)
+
+
+def _with_bytes(data: bytes) -> str:
+    """The characters that are whole, and the bytes of those that are not, as <0xF0>."""
+    text = data.decode("utf-8", errors="surrogateescape")
+    return "".join(f"<0x{ord(c) - 0xDC00:02X}>" if 0xDC80 <= ord(c) <= 0xDCFF else c for c in text)
+
+
+def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return False
+    return any(part.get("type") == "ByteLevel" for part in _parts(json.loads(backend.to_str()).get("decoder")))
+
+
+def _parts(node: Any) -> Iterable[dict[str, Any]]:
+    if isinstance(node, dict):
+        yield node
+        for child in node.get("decoders", ()):
+            yield from _parts(child)
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Character → byte of byte-level BPE: printable Latin-1 stands for itself, the other bytes take
+    the characters from U+0100 on, in order. Source: Radford et al. 2019 (GPT-2), encoder.py."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(b): b for b in printable} | {chr(0x100 + i): b for i, b in enumerate(others)}
