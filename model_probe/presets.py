@@ -12,7 +12,7 @@ PRESETS: Final[Mapping[str, str]] = MappingProxyType(
             "The quick brown fox jumps over the lazy dog. RMSNorm keeps every token's scale under control."
         ),
         "river": "The river flows softly through the valley.",
-        "chinese": "清晨的茶馆里，老人一边下棋，一边讲着三十年前的故事🍵。",
+        "chinese": "清晨的茶馆里，老人一边下棋，一边讲着三十年前的故事🫖。",
         "python": (
             "def rms_norm(x, gain, eps=1e-6):\n"
             "    mean_square = (x * x).mean(-1, keepdim=True)\n"

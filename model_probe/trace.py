@@ -347,12 +347,15 @@ def _read_json(data: bytes) -> NormTrace:
 
 def _read_csv(data: bytes) -> NormTrace:
     csv.field_size_limit(MAX_FILE_BYTES)
-    reader = csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""))
+    reader = csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
     if reader.fieldnames is None or not {*SERIES, "trace"} <= set(reader.fieldnames):
         raise _Refused("it lacks the columns of a trace")
-    lines = list(reader)
-    if not lines:
-        raise _Refused("it has no rows")
+    try:
+        lines = list(reader)
+    except csv.Error as error:
+        raise _Refused(f"it is not a whole CSV file: {error}") from None
+    if not lines or any(None in (*line.values(), *line) for line in lines):
+        raise _Refused("it has no rows, or a row with more or fewer columns")
     header = json.loads(lines[0]["trace"])
     tokens = len(header["tokens"])
     if not tokens or len(lines) != tokens * len(header["sites"]):
