@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Final
 from model_probe.catalog import NAMED, automatic, find, hub_snapshot, local_checkpoints, provenance
 from model_probe.convert import convert
 from model_probe.errors import ProbeError
+from model_probe.fetching import fetch, fetch_hub_id
 from model_probe.folders import check_folder, headers_digest, is_whole
 from model_probe.gguf_file import MAGIC
 from model_probe.progress import Progress, silent
-from model_probe.sources import fetch, from_hub
 from model_probe.trace import CheckpointInfo
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def open_checkpoint(
 
     Args:
         where: `auto`, a known name, a folder, a GGUF file, or a hub id; in this order a text is
-            tried as each. `auto` never downloads, a name or an id that is not here is fetched.
+            tried as each. `auto` takes only what is here, a name or an id that is not is fetched.
         device: `auto` (CUDA, then MPS, then CPU), `cpu`, `cuda` or `mps`.
         dtype: `auto` (float32 on a CPU, elsewhere the checkpoint's own), `float32`, `bfloat16` or
             `float16`.
@@ -172,7 +172,7 @@ def _local_file(path: Path, progress: Progress) -> _Place:
 def _hub_id(repository: str, progress: Progress) -> _Place:
     folder = hub_snapshot(repository)
     if folder is None or not is_whole(folder):
-        folder = from_hub(repository, progress)
+        folder = fetch_hub_id(repository, progress=progress)
     return _Place(folder, repository, repository, _commit(folder))
 
 

@@ -9,22 +9,22 @@ Source: transformers/modeling_gguf_pytorch_utils.py.
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from model_probe.catalog import CONVERTED, PROVENANCE
 from model_probe.errors import ProbeError
 from model_probe.folders import is_whole
 from model_probe.gguf_file import GgufHeader, read_gguf_header
 from model_probe.progress import Progress, silent
-from model_probe.storage import cache_dir, disk_errors, making, publish, require_space, sha256
+from model_probe.storage import cache_dir, disk_errors, making, publish, remembered_sha256, require_space
 
 BYTES_A_PARAMETER: Final = 4  # float32
 _ROOM: Final = 50_000_000  # tokenizer, config, and what else writes to the disk meanwhile
-_DIGESTS: Final = "digests"  # in the cache: the sha256 of files that were hashed before
 
 
 def convert(gguf: Path, progress: Progress | None = None) -> Path:
@@ -39,7 +39,7 @@ def convert(gguf: Path, progress: Progress | None = None) -> Path:
     """
     progress = progress or silent
     header = read_gguf_header(gguf)
-    digest = _remembered_sha256(gguf, progress)
+    digest = remembered_sha256(gguf, progress)
     if is_whole(cache_dir() / CONVERTED / digest):
         return cache_dir() / CONVERTED / digest
     _check_architecture(gguf, header)
@@ -69,19 +69,45 @@ def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    from model_probe.loading import quiet, translated
+    from model_probe.loading import quiet, refuse_missing, translated
 
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
-    with quiet(), translated(gguf):
+    with quiet(), translated(gguf), disk_errors(), _counted(progress):
         progress("convert_tokenizer")
         tokenizer = AutoTokenizer.from_pretrained(**where)
         progress("convert_weights")
-        model = AutoModelForCausalLM.from_pretrained(
-            **where, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
+        pair: Any = AutoModelForCausalLM.from_pretrained(
+            **where,
+            dtype=torch.float32,
+            quantization_config=GgufConfig(dequantize=True),
+            output_loading_info=True,
         )
+        model, report = pair
+        refuse_missing(gguf, report)
         progress("save")
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def _counted(progress: Progress) -> Iterator[None]:
+    """Have transformers' GGUF reader count its tensors to `progress` rather than on the terminal.
+
+    Its bar is tqdm's own, which transformers' switch for bars does not reach.
+    """
+    from transformers import modeling_gguf_pytorch_utils as reader
+
+    def count(tensors: Sequence[Any], **_: object) -> Iterator[Any]:
+        for done, tensor in enumerate(tensors):
+            progress("convert_weights", done / len(tensors))
+            yield tensor
+
+    before = reader.tqdm
+    reader.tqdm = count
+    try:
+        yield
+    finally:
+        reader.tqdm = before
 
 
 def _note_provenance(gguf: Path, header: GgufHeader, digest: str, folder: Path) -> None:
@@ -98,21 +124,3 @@ def _note_provenance(gguf: Path, header: GgufHeader, digest: str, folder: Path) 
         "converted_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     (folder / PROVENANCE).write_text(json.dumps(noted, indent=2) + "\n", encoding="utf-8")
-
-
-def _remembered_sha256(gguf: Path, progress: Progress) -> str:
-    """The sha256 of a file; hashing half a gigabyte takes as long as opening the result, so what
-    was found is kept for as long as path, length, time of change and inode are the same."""
-    try:
-        stat = gguf.stat()
-        identity = f"{gguf.resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{stat.st_ino}"
-        note = cache_dir() / _DIGESTS / hashlib.sha256(identity.encode()).hexdigest()
-        if note.is_file():
-            return note.read_text(encoding="ascii")
-        digest = sha256(gguf, progress)
-    except OSError as error:
-        raise ProbeError("unreadable", path=gguf, reason=error.strerror) from None
-    with making(f"{_DIGESTS}/{note.name}") as (target, scratch):
-        (scratch / "sha256").write_text(digest, encoding="ascii")
-        publish(scratch / "sha256", target)
-    return digest

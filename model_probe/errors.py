@@ -18,6 +18,7 @@ SENTENCES: dict[str, str] = {
     "bad_gguf": "{path} is not a whole GGUF file ({reason}).",
     "gguf_architecture": "{path} is a GGUF file of the architecture {architecture!r}, which transformers cannot convert.",
     "unknown_architecture": "{path} is of the architecture {architecture!r}, which this version of transformers does not know.",
+    "not_causal": "{path} is of the architecture {architecture!r}, which is not a causal language model.",
     "no_rms_norm": "{architecture} has no RMSNorm (its norms: {classes}), so there is nothing to measure here.",
     "missing_weights": "{path} lacks the weights {names}, so they would be random numbers.",
     "load_failed": "{path} could not be opened ({reason}).",

@@ -149,6 +149,6 @@ def _quantization(metadata: dict[str, Any]) -> str:
     from gguf.constants import LlamaFileType
 
     try:
-        return LlamaFileType(metadata.get("general.file_type")).name.removeprefix("MOSTLY_")
-    except ValueError:
+        return LlamaFileType(int(metadata["general.file_type"])).name.removeprefix("MOSTLY_")
+    except (KeyError, TypeError, ValueError):
         return ""

@@ -68,7 +68,7 @@ def load(
     progress("load")
     with quiet(), translated(folder):
         config, model_type = _config(folder)
-        model, report = AutoModelForCausalLM.from_pretrained(
+        pair: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
@@ -78,6 +78,7 @@ def load(
             output_loading_info=True,
             key_mapping=_key_mapping(config, model_type, files),
         )
+        model, report = pair
         refuse_missing(folder, report)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         model.to(device).eval().requires_grad_(False)
@@ -181,7 +182,7 @@ def translated(path: Path) -> Iterator[None]:
 def _config(folder: Path) -> tuple[PreTrainedConfig, str]:
     """The configuration of the text model, and the model_type that config.json begins with."""
     raw = read_json(folder, "config.json")
-    model_type = raw.get("model_type")
+    model_type = str(raw.get("model_type", ""))
     if model_type not in CONFIG_MAPPING:
         known_as = model_type or next(iter(raw.get("architectures") or ()), "unnamed")
         raise ProbeError("unknown_architecture", path=folder, architecture=known_as)
@@ -212,13 +213,13 @@ def _key_mapping(config: PreTrainedConfig, model_type: str, files: Iterable[Path
     mapping = {}
     for name in stored:
         parts = name.split(".")
-        tails = ((".".join(parts[:i] + [""]), ".".join(parts[i:])) for i in range(len(parts)))
+        tails = ((".".join([*parts[:i], ""]), ".".join(parts[i:])) for i in range(len(parts)))
         for prefix, tail in tails:
             votes[prefix] += tail in inner
             if prefix and tail in heads:
                 mapping[f"^{re.escape(name)}$"] = tail
     prefix = max(votes, key=lambda key: votes[key], default=base)
-    return ({} if prefix == base else {f"^{re.escape(prefix)}": base}) | mapping or None
+    return ({} if prefix in (base, "") else {f"^{re.escape(prefix)}": base}) | mapping or None
 
 
 def _has_bfloat16(device: torch.device) -> bool:

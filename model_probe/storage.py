@@ -114,9 +114,9 @@ def disk_errors(needed: int | None = None) -> Iterator[None]:
         raise
 
 
-def require_space(needed: int) -> None:
-    """Raise ProbeError `disk_full` unless the cache's disk has `needed` bytes free."""
-    folder = cache_dir()
+def require_space(needed: int, folder: Path | None = None) -> None:
+    """Raise ProbeError `disk_full` unless the disk of a folder (the cache) has `needed` bytes free."""
+    folder = (folder or cache_dir()).absolute()
     while not folder.exists():
         folder = folder.parent
     if shutil.disk_usage(folder).free < needed:
@@ -155,3 +155,26 @@ def sha256(path: Path, progress: Progress = silent) -> str:
 def folder_size(folder: Path) -> int:
     """The bytes in a folder's files, links followed."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def remembered_sha256(path: Path, progress: Progress = silent) -> str:
+    """The sha256 of a file, kept while its path, length, time of change and inode are the same.
+
+    Hashing half a gigabyte takes as long as opening the checkpoint that was made of it.
+
+    Raises:
+        ProbeError: `unreadable`, `cache_unwritable`.
+    """
+    try:
+        stat = path.stat()
+        identity = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{stat.st_ino}"
+        key = f"digests/{hashlib.sha256(identity.encode()).hexdigest()}"
+        if (cache_dir() / key).is_file():
+            return (cache_dir() / key).read_text(encoding="ascii")
+        digest = sha256(path, progress)
+    except OSError as error:
+        raise ProbeError("unreadable", path=path, reason=error.strerror) from None
+    with making(key) as (target, scratch):
+        (scratch / "sha256").write_text(digest, encoding="ascii")
+        publish(scratch / "sha256", target)
+    return digest
