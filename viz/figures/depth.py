@@ -1,0 +1,341 @@
+"""The headline chart: how large a token is at every norm, from the first layer to the final norm.
+
+Three lines (into the norm, after the division, after the gain), √d as the reference, and the sinks on demand.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from model_probe.summaries import sinks
+from model_probe.trace import NormTrace, SiteTrace
+from viz.figures.base import (
+    LABEL_SIZE,
+    TICK_SIZE,
+    frame,
+    literal,
+    site_title,
+    token_label,
+)
+from viz.reading import (
+    FINAL,
+    LINES,
+    MEDIAN,
+    Reading,
+    layer_code,
+    layer_ticks,
+    reads_residual,
+    sink_line,
+)
+from viz.text import Words, number
+from viz.theme import LINE_STYLES, Palette
+
+HEIGHT: Final = 480
+ROLES: Final = (*LINES, "sink")  # what can be drawn
+STEADY: Final = (
+    1.05  # a line whose ends differ by less than this factor "does not" change
+)
+_LABEL_GAP: Final = 17  # pixels between two labels at the curves' ends
+_TOKEN_NAMES: Final = 3  # sinks named in a tooltip
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class DepthView:
+    """What of a trace is drawn, and how."""
+
+    lines: tuple[str, ...] = tuple(LINES)  # of ROLES
+    reading: Reading = MEDIAN
+    axis: str = "log"  # or "linear"
+    layer: str | None = None  # marked with a band: a layer code of viz.reading
+
+
+HEADLINE: Final = DepthView()  # the three lines, medians, logarithmic
+
+
+def depth_figure(
+    trace: NormTrace, words: Words, palette: Palette, view: DepthView = DepthView()
+) -> go.Figure:
+    """L2 per token against depth, one point a norm site of `trace.depth()`, the final norm last.
+
+    Where a site's number is not finite the line has a gap and a cross at the foot, never a 0.
+    """
+    sites = trace.depth()
+    root = math.sqrt(trace.checkpoint.hidden_size)
+    values = {line: view.reading.line(trace, line) for line in LINES} | {
+        "sink": sink_line(trace)
+    }
+    low, high = _range(trace, values, view)
+    figure = frame(
+        depth_title(trace, words, view.reading), palette, height=HEIGHT, right=98
+    )
+    figure.update_yaxes(
+        type=view.axis,
+        range=[low, high],
+        title_text=_y_title(words, view.reading),
+        **({"dtick": 1} if view.axis == "log" else {"nticks": 7}),
+    )
+    ticks = list(layer_ticks(trace, 6))
+    figure.update_xaxes(
+        range=[-0.8, len(sites) - 0.2],
+        title_text=words.t("figures.depth.x"),
+        tickvals=[position for position, _ in ticks],
+        ticktext=[
+            words.t("figures.final_tick") if code == FINAL else code
+            for _, code in ticks
+        ],
+    )
+    _mark_layer(figure, sites, view.layer, palette)
+    _reference(figure, root, palette)
+    for role in view.lines:
+        _line(figure, trace, role, values[role], words, palette)
+    _crosses(figure, trace, words, palette, view, low)
+    ends = {
+        role: (_role_name(trace, words, role), _last(values[role]))
+        for role in view.lines
+    }
+    ends["reference"] = (
+        words.t(
+            "figures.root", size=trace.checkpoint.hidden_size, root=number(root, 4)
+        ),
+        root,
+    )
+    _end_labels(figure, ends, palette, view.axis, low, high)
+    return figure
+
+
+def growth(trace: NormTrace, line: str, reading: Reading = MEDIAN) -> float:
+    """By what factor a line changes from the first site of the depth to the last; NaN when either is not finite."""
+    values = reading.line(trace, line)
+    if not len(values) or not values[0] > 0:
+        return math.nan
+    return float(values[-1] / values[0])
+
+
+def depth_title(trace: NormTrace, words: Words, reading: Reading = MEDIAN) -> str:
+    """The chart's finding as a sentence, computed; escaped for plotly."""
+    broken = trace.non_finite_sites()
+    if broken:
+        return words.t(
+            "figures.depth.not_finite", n=len(broken), name=literal(broken[0].name)
+        )
+    residual, normalized = (
+        growth(trace, "residual", reading),
+        growth(trace, "normalized", reading),
+    )
+    if not math.isfinite(residual):
+        return words.t("figures.depth.no_growth")
+    steady = "steady" if 1 / STEADY < normalized < STEADY else "moving"
+    if residual >= STEADY:
+        moves = "grows"
+    else:
+        moves = "shrinks" if residual <= 1 / STEADY else "stays"
+    factor = residual if residual >= 1 else 1 / residual
+    sentence = words.t(
+        f"figures.depth.{moves}_{steady}", factor=number(factor), n=factor
+    )
+    if reading.statistic == "token":
+        name = literal(token_label(trace.tokens[reading.token]))
+        return words.t(
+            "figures.depth.of_token",
+            token=name,
+            position=reading.token,
+            finding=sentence,
+        )
+    return sentence
+
+
+def depth_alt(trace: NormTrace, words: Words, view: DepthView = HEADLINE) -> str:
+    """The chart for those who do not see it: where each line starts and ends."""
+    ends = []
+    for line in (line for line in view.lines if line in LINES):
+        values = view.reading.line(trace, line)
+        name = words.t(f"common.series.{line}")
+        ends.append(
+            words.t(
+                "figures.depth.alt_line",
+                line=name,
+                first=number(values[0], 4),
+                last=number(values[-1], 4),
+            )
+        )
+    return words.t(
+        "figures.depth.alt",
+        statistic=words.t(f"common.statistic.{view.reading.statistic}"),
+        n=len(trace.depth()),
+        lines=words.t("figures.list_separator").join(ends),
+        root=number(math.sqrt(trace.checkpoint.hidden_size), 4),
+    )
+
+
+def _y_title(words: Words, reading: Reading) -> str:
+    return words.t(
+        "figures.depth.y", statistic=words.t(f"common.statistic.{reading.statistic}")
+    )
+
+
+def _range(
+    trace: NormTrace, values: dict[str, Floats], view: DepthView
+) -> tuple[float, float]:
+    """The y axis, the same whichever lines are shown: logarithmic over every token, linear over what is read."""
+    root = math.sqrt(trace.checkpoint.hidden_size)
+    if view.axis == "log":
+        everything = np.concatenate(
+            [site.series(series) for site in trace.depth() for series in LINES.values()]
+        )
+        positive = everything[np.isfinite(everything) & (everything > 0)]
+        low = min(float(positive.min()), root) if positive.size else root / 10
+        high = max(float(positive.max()), root) if positive.size else root * 10
+        return math.log10(low) - 0.12, math.log10(high) + 0.12
+    shown = [values[line] for line in LINES] + (
+        [values["sink"]] if "sink" in view.lines else []
+    )
+    finite = np.concatenate([v[np.isfinite(v)] for v in shown])
+    return 0.0, 1.07 * max([root, *finite.tolist()])
+
+
+def _mark_layer(
+    figure: go.Figure, sites: tuple[SiteTrace, ...], layer: str | None, palette: Palette
+) -> None:
+    positions = [i for i, site in enumerate(sites) if layer_code(site) == layer]
+    if positions:
+        figure.add_vrect(
+            x0=positions[0] - 0.5,
+            x1=positions[-1] + 0.5,
+            fillcolor=palette.accent,
+            opacity=0.12,
+            line_width=0,
+            layer="below",
+        )
+
+
+def _reference(figure: go.Figure, root: float, palette: Palette) -> None:
+    style = LINE_STYLES["reference"]
+    figure.add_hline(
+        y=root,
+        line={"color": palette.reference, "width": style.width, "dash": style.dash},
+        layer="below",
+    )
+
+
+def _line(
+    figure: go.Figure,
+    trace: NormTrace,
+    role: str,
+    values: Floats,
+    words: Words,
+    palette: Palette,
+) -> None:
+    style = LINE_STYLES[role]
+    sites = trace.depth()
+    name = _role_name(trace, words, role)
+    figure.add_scatter(
+        x=np.arange(len(sites)),
+        y=values,
+        name=name,
+        mode="lines" if style.symbol is None else "lines+markers",
+        line={"color": palette.role(role), "width": style.width, "dash": style.dash},
+        marker={
+            "symbol": style.symbol or "circle",
+            "size": 10 if role == "sink" else 6,
+            "color": palette.role(role),
+        },
+        text=[
+            _tooltip(trace, site, role, value, words)
+            for site, value in zip(sites, values, strict=True)
+        ],
+        hovertemplate="%{text}<extra></extra>",
+        connectgaps=False,
+    )
+
+
+def _tooltip(
+    trace: NormTrace, site: SiteTrace, role: str, value: float, words: Words
+) -> str:
+    lines = [
+        f"<b>{_role_name(trace, words, role)} {number(value, 4)}</b>",
+        site_title(words, site.layer, site.role),
+        literal(site.name),
+    ]
+    if role == "sink":
+        at = np.flatnonzero(sinks(site.input.l2))
+        names = [literal(token_label(trace.tokens[i])) for i in at[:_TOKEN_NAMES]]
+        lines.insert(1, " · ".join(names) + (" …" if len(at) > _TOKEN_NAMES else ""))
+    return "<br>".join(lines)
+
+
+def _role_name(trace: NormTrace, words: Words, role: str) -> str:
+    if role == "residual" and not reads_residual(trace):
+        return words.t("figures.norm_input")
+    return words.t(f"common.series.{role}")
+
+
+def _crosses(
+    figure: go.Figure,
+    trace: NormTrace,
+    words: Words,
+    palette: Palette,
+    view: DepthView,
+    low: float,
+) -> None:
+    """A cross at the foot of the chart for every site at which a number is not finite."""
+    broken = [(i, site) for i, site in enumerate(trace.depth()) if site.non_finite]
+    if not broken:
+        return
+    foot = 10 ** (low + 0.05) if view.axis == "log" else 0.0
+    figure.add_scatter(
+        x=[i for i, _ in broken],
+        y=[foot] * len(broken),
+        name=words.t("figures.non_finite"),
+        mode="markers",
+        marker={"symbol": "x", "size": 10, "color": palette.careful},
+        text=[
+            words.t("figures.non_finite_at", n=site.non_finite, name=literal(site.name))
+            for _, site in broken
+        ],
+        hovertemplate="%{text}<extra></extra>",
+        cliponaxis=False,
+    )
+
+
+def _last(values: Floats) -> float:
+    finite = values[np.isfinite(values)]
+    return float(finite[-1]) if finite.size else math.nan
+
+
+def _end_labels(
+    figure: go.Figure,
+    ends: dict[str, tuple[str, float]],
+    palette: Palette,
+    axis: str,
+    low: float,
+    high: float,
+) -> None:
+    """Each line's name at its right end, by role (name, last value), moved apart where two would overlap."""
+    plot_pixels = figure.layout.height - figure.layout.margin.t - figure.layout.margin.b
+    places = []
+    for role, (name, end) in ends.items():
+        if end > 0 or axis == "linear" and math.isfinite(end):
+            place = (
+                ((math.log10(end) if axis == "log" else end) - low)
+                / (high - low)
+                * plot_pixels
+            )
+            places.append(
+                (place - (1 if role == "reference" else 0), role, name)
+            )  # √d under the line that is on it
+    floor = -math.inf
+    for place, role, name in sorted(places):
+        floor = max(place, floor + _LABEL_GAP)
+        figure.add_annotation(
+            x=1, xref="paper", xanchor="left", xshift=4, y=floor / plot_pixels, yref="paper", yanchor="middle",
+            text=name if role == "reference" else f"<b>{name}</b>", showarrow=False, align="left",
+            font={"size": TICK_SIZE if role == "reference" else LABEL_SIZE, "color": palette.role(role)},
+        )  # fmt: skip

@@ -1,0 +1,267 @@
+"""Layers × tokens at a glance: a colour a norm site and token, logarithmic. A click chooses a cell.
+
+A plotly heat map reports no clicks to Streamlit; an invisible square marker on every cell does, and carries the
+tooltip too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from model_probe.summaries import sinks
+from model_probe.trace import NormTrace
+from viz.figures.base import (
+    LABEL_SIZE,
+    TICK_SIZE,
+    frame,
+    literal,
+    site_title,
+    token_label,
+)
+from viz.reading import FINAL, LINES, layer_code, layer_ticks, sink_tokens
+from viz.text import Words, number
+from viz.theme import Palette
+
+HEIGHT: Final = 560
+MAX_TOOLTIPS: Final = 20_000  # cells; a larger map tells position and value only
+_TOKEN_LABELS: Final = 20
+_NAMED: Final = 3  # sinks named in the title
+_LEAST_DECADES: Final = 1.0  # a flat map shall look flat
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class HeatmapView:
+    """What of a trace is drawn, and which cell is chosen."""
+
+    line: str = "residual"  # one of viz.reading.LINES
+    layer: str | None = None  # a layer code of viz.reading
+    token: int | None = None  # position
+
+
+def heatmap_figure(
+    trace: NormTrace, words: Words, palette: Palette, view: HeatmapView
+) -> go.Figure:
+    """L2 of every token at every site of `trace.depth()`, the first layer at the foot.
+
+    The colour scale is one for the three lines. A cell that is not finite stays empty and has a cross.
+    """
+    sites, tokens = trace.depth(), trace.tokens
+    values = np.stack([site.series(LINES[view.line]) for site in sites]).astype(
+        np.float64
+    )  # [sites, tokens]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.where(np.isfinite(values) & (values > 0), np.log10(values), np.nan)
+    low, high = _colour_range(trace)
+    figure = frame(
+        heatmap_title(trace, words, view.line),
+        palette,
+        height=HEIGHT,
+        left=52,
+        bottom=92,
+        above=50,
+    )
+    figure.add_heatmap(
+        z=logs,
+        zmin=low,
+        zmax=high,
+        colorscale=[list(stop) for stop in palette.sequential(view.line)],
+        hoverinfo="skip",
+        xgap=1 if len(tokens) <= 60 else 0,
+        colorbar=_colour_bar(low, high, words, palette),
+    )
+    _cells(figure, trace, values, words)
+    _crosses(figure, values, words, palette)
+    ticks = list(layer_ticks(trace, 8))
+    figure.update_yaxes(
+        range=[-0.5, len(sites) - 0.5],
+        title_text=words.t("figures.heatmap.y"),
+        tickvals=[position for position, _ in ticks],
+        ticktext=[
+            words.t("figures.final_tick") if code == FINAL else code
+            for _, code in ticks
+        ],
+        showgrid=False,
+    )
+    step = math.ceil(len(tokens) / _TOKEN_LABELS)
+    figure.update_xaxes(
+        range=[-0.5, len(tokens) - 0.5],
+        tickvals=list(range(0, len(tokens), step)),
+        ticktext=[literal(token_label(token, 10)) for token in tokens[::step]],
+        tickangle=-90,
+        showline=False,
+    )
+    _outline(figure, trace, view, palette)
+    return figure
+
+
+def heatmap_title(trace: NormTrace, words: Words, line: str) -> str:
+    """The map's finding as a sentence, computed; escaped for plotly."""
+    values = np.stack([site.series(LINES[line]) for site in trace.depth()])
+    finite = values[np.isfinite(values)]
+    if finite.size < values.size:
+        return words.t("figures.heatmap.not_finite", n=int(values.size - finite.size))
+    if line == "residual":
+        return _sinks_title(trace, words)
+    return words.t(
+        f"figures.heatmap.{line}",
+        least=number(float(finite.min()), 4 if line == "normalized" else 3),
+        most=number(float(finite.max()), 4 if line == "normalized" else 3),
+    )
+
+
+def heatmap_alt(trace: NormTrace, words: Words, line: str) -> str:
+    """The map for those who do not see it."""
+    return words.t(
+        "figures.heatmap.alt",
+        line=words.t(f"common.series.{line}"),
+        sites=len(trace.depth()),
+        n=len(trace.tokens),
+    )
+
+
+def cell_of(trace: NormTrace, point: dict[str, float]) -> tuple[str, str, int] | None:
+    """The site name, layer code and token position of a clicked point of the map; None where there is none."""
+    try:
+        row, column = round(float(point["y"])), round(float(point["x"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+    sites = trace.depth()
+    if not (0 <= row < len(sites) and 0 <= column < len(trace.tokens)):
+        return None
+    return sites[row].name, layer_code(sites[row]), column
+
+
+def _sinks_title(trace: NormTrace, words: Words) -> str:
+    found = sink_tokens(trace)
+    if not found:
+        return words.t("figures.heatmap.no_sink")
+    factor = 0.0
+    for site in trace.depth():
+        if sinks(site.input.l2).any():
+            factor = max(
+                factor, float(site.input.l2.max()) / float(np.median(site.input.l2))
+            )
+    names = words.t("figures.list_separator").join(
+        words.t("figures.quoted", text=literal(token_label(token)))
+        for token in found[:_NAMED]
+    )
+    return words.t(
+        "figures.heatmap.sinks", n=len(found), tokens=names, factor=number(factor)
+    )
+
+
+def _colour_range(trace: NormTrace) -> tuple[float, float]:
+    """log10 of the least and the most of the three lines, so that switching lines keeps the scale."""
+    everything = np.concatenate(
+        [site.series(series) for site in trace.depth() for series in LINES.values()]
+    )
+    positive = everything[np.isfinite(everything) & (everything > 0)].astype(np.float64)
+    if not positive.size:
+        return 0.0, _LEAST_DECADES
+    low, high = math.log10(positive.min()), math.log10(positive.max())
+    widen = max(0.0, _LEAST_DECADES - (high - low)) / 2
+    return low - widen, high + widen
+
+
+def _colour_bar(
+    low: float, high: float, words: Words, palette: Palette
+) -> dict[str, object]:
+    decades = range(math.ceil(low), math.floor(high) + 1)
+    return {
+        "orientation": "h",
+        "x": 0,
+        "xanchor": "left",
+        "y": 1,
+        "yanchor": "bottom",
+        "ypad": 4,
+        "len": 1,
+        "thickness": 10,
+        "outlinewidth": 0,
+        "tickvals": list(decades),
+        "ticktext": [number(10.0**d, 1) for d in decades],
+        "tickfont": {"size": TICK_SIZE, "color": palette.muted},
+        "title": {
+            "text": words.t("figures.heatmap.bar"),
+            "side": "top",
+            "font": {"size": LABEL_SIZE, "color": palette.muted},
+        },
+    }
+
+
+def _cells(figure: go.Figure, trace: NormTrace, values: Floats, words: Words) -> None:
+    rows, columns = values.shape
+    y, x = np.divmod(np.arange(values.size, dtype=np.int32), columns)
+    told: dict[str, object]
+    if values.size <= MAX_TOOLTIPS:
+        tokens = [literal(token_label(token, 48)) for token in trace.tokens]
+        places = [words.t("figures.token_place", position=i) for i in range(columns)]
+        sites = [
+            f"{site_title(words, s.layer, s.role)}<br>{literal(s.name)}"
+            for s in trace.depth()
+        ]
+        tooltips = [
+            f"<b>{tokens[c]}</b><br>{places[c]}<br>{sites[r]}<br>L2 {number(float(values[r, c]), 4)}"
+            for r in range(rows)
+            for c in range(columns)
+        ]
+        told = {"text": tooltips, "hovertemplate": "%{text}<extra></extra>"}
+    else:
+        told = {
+            "customdata": values.ravel().astype(np.float32),
+            "hovertemplate": words.t("figures.heatmap.short_tooltip")
+            + "<extra></extra>",
+        }
+    invisible = {"marker": {"opacity": 0}}
+    figure.add_scattergl(
+        x=x,
+        y=y,
+        mode="markers",
+        name="cells",
+        marker={"symbol": "square", "size": 10, "opacity": 0},
+        selected=invisible,
+        unselected=invisible,
+        **told,
+    )
+
+
+def _crosses(figure: go.Figure, values: Floats, words: Words, palette: Palette) -> None:
+    rows, columns = np.nonzero(~np.isfinite(values))
+    if rows.size:
+        figure.add_scattergl(
+            x=columns, y=rows, mode="markers", name=words.t("figures.non_finite"), hoverinfo="skip",
+            marker={"symbol": "x", "size": 6, "color": palette.careful},
+        )  # fmt: skip
+
+
+def _outline(
+    figure: go.Figure, trace: NormTrace, view: HeatmapView, palette: Palette
+) -> None:
+    """Frames round the chosen layer's rows and the chosen token's column."""
+    rows = [i for i, site in enumerate(trace.depth()) if layer_code(site) == view.layer]
+    line = {"color": palette.accent, "width": 2}
+    if rows:
+        figure.add_shape(
+            type="rect",
+            x0=-0.5,
+            x1=len(trace.tokens) - 0.5,
+            y0=rows[0] - 0.5,
+            y1=rows[-1] + 0.5,
+            line=line,
+        )
+    if view.token is not None and 0 <= view.token < len(trace.tokens):
+        figure.add_shape(
+            type="rect",
+            x0=view.token - 0.5,
+            x1=view.token + 0.5,
+            y0=-0.5,
+            y1=len(trace.depth()) - 0.5,
+            line=line,
+        )
