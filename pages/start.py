@@ -1,5 +1,76 @@
-"""Start."""
+"""The first page: what this is about, a question, and the headline chart, from the recording."""
+
+import math
+
+import streamlit as st
+
+from model_probe.presets import DEFAULT
+from model_probe.recording import load_recording
+from viz.book import BOOK, core_minutes
+from viz.figures.base import CONFIG, token_label
+from viz.figures.depth import DepthView, depth_alt, depth_figure, growth
+from viz.forward_map import forward_map
+from viz.predict import predict
+from viz.provenance import provenance
+from viz.reading import Reading, sink_tokens
 from viz.shell import open_page
+from viz.text import literal, number
+
+FACTORS = ("1", "10", "100", "1000")
+VEILED = DepthView(lines=("normalized",))
 
 page = open_page("start")
+page.prose("start/what")
+
+trace = load_recording().traces[DEFAULT]
+st.subheader(page.t("start.map.heading"), anchor=False)
+st.html(forward_map(page.words, trace.checkpoint.num_layers))
+page.prose("start/map")
+
+st.subheader(page.t("start.growth.heading"), anchor=False)
+guess = predict(page, "growth", FACTORS)
+view = VEILED if guess is None else DepthView()
+figure = depth_figure(trace, page.words, page.palette, view)
+alt = depth_alt(trace, page.words, view)
+st.plotly_chart(figure, theme=None, key="start.depth", config=CONFIG, alt=alt)
+st.caption(provenance(page.words, trace))
+
+factor = growth(trace, "residual")
+nearest = min(FACTORS, key=lambda code: abs(math.log(factor / float(code))))
+if guess is not None:
+    verdict = "shown" if guess.code is None else "right" if guess.code == nearest else "other"
+    said = {} if guess.code is None else {"guess": page.t(f"start.growth.guess.{guess.code}")}
+    st.markdown(
+        page.t(
+            f"start.growth.{verdict}",
+            factor=number(factor),
+            nearest=page.t(f"start.growth.guess.{nearest}"),
+            **said,
+        )
+    )
+    residual, normalized = (Reading().line(trace, line) for line in ("residual", "normalized"))
+    root = math.sqrt(trace.checkpoint.hidden_size)
+    sink = sink_tokens(trace)[0]
+    page.prose(
+        "start/growth",
+        first=number(residual[0]),
+        last=number(residual[-1]),
+        sites=len(trace.depth()),
+        size=trace.checkpoint.hidden_size,
+        root=number(root, digits=4),
+        shortfall=number(100 * (1 - normalized.min() / root), digits=2),
+        sink=literal(token_label(sink)),
+        position=sink.position,
+        sink_length=number(max(site.input.l2[sink.position] for site in trace.depth())),
+    )
+    page.link("probe", page.t("start.way.measure"))
+
+st.subheader(page.t("start.way.heading"), anchor=False)
+page.prose("start/way", minutes=core_minutes())
+with st.container(key="start-route", horizontal=True):
+    for entry in BOOK:
+        if entry.core:
+            minutes = page.t("common.minutes", n=entry.minutes)
+            page.link(entry.stem, f"{page.t(f'common.page.{entry.stem}')} *{minutes}*")
+
 page.footer()

@@ -151,13 +151,20 @@ def _header(page: Page) -> None:
             on_theme_change=lambda: None,
         )
         with st.container(
-            key="shell-header", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
+            key="shell-header",
+            horizontal=True,
+            horizontal_alignment="distribute",
+            vertical_alignment="center",
         ):
-            with st.container(key="shell-where", horizontal=True, vertical_alignment="center", width="content"):
+            with st.container(
+                key="shell-where", horizontal=True, vertical_alignment="center", width="content"
+            ):
                 page.link(DEFAULT, page.t("common.brand"))
                 section = page.t(f"common.section.{page.entry.section}")
                 st.caption(f"{section} › {page.t(f'common.page.{page.entry.stem}')}")
-            with st.container(key="shell-tools", horizontal=True, vertical_alignment="center", width="content"):
+            with st.container(
+                key="shell-tools", horizontal=True, vertical_alignment="center", width="content"
+            ):
                 _contents(page)
                 _languages(page)
 
@@ -180,7 +187,9 @@ def _contents(page: Page) -> None:
 def _languages(page: Page) -> None:
     """中文 | English: the address stays as it is, but for its language."""
     here = _streamlit_page(page.entry, page.words)
-    with st.container(key="shell-languages", horizontal=True, vertical_alignment="center", width="content", gap=None):
+    with st.container(
+        key="shell-languages", horizontal=True, vertical_alignment="center", width="content", gap=None
+    ):
         for lang in LANGUAGES:
             name = words(lang).t("common.own_name")
             if lang == page.lang:

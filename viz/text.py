@@ -37,6 +37,18 @@ MINUS: Final = "\u2212"
 NOT_A_NUMBER: Final = "—"
 
 _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+# A line end with 汉字 or full-width punctuation on one side, and the same or markup on the other.
+_WIDE: Final = r"\u2e80-\u9fff\uff00-\uffef“”‘’…—"
+_GAP_IN_CHINESE: Final = re.compile(rf"(?<=[{_WIDE}])\n(?=[{_WIDE}:*\[$`])|(?<=[*\]$`)])\n(?=[{_WIDE}])")
+WORD_JOINER: Final = "\u2060"
+_VISIBLE: Final = str.maketrans({"\n": "⏎", "\r": "␍", "\t": "⇥"})
+_LOST_SPACE: Final = re.compile(r"^ | $|(?<= ) ")
+# Between these two halves: ":" and a name, the marks of an arrow or a comparison, "http" and ":", "www" and
+# ".", a mailbox and "@".
+_REPLACED_AFTER_PARSING: Final = re.compile(
+    r"(?<=:)(?=[\w+-])|(?<=[<>~-])(?=[->=])|(?<=http)(?=s?:)|(?<=https)(?=:)|(?<=www)(?=\.)|(?=@)",
+    re.IGNORECASE,
+)
 _ASCII_PUNCTUATION: Final = re.compile("([" + re.escape(string.punctuation) + "])")
 
 Label = str | dict[str, str]
@@ -59,7 +71,7 @@ class Words:
         for path in sorted(home.glob("*.toml")):
             self._labels.update(_flatten(tomllib.loads(path.read_text(encoding="utf-8")), path.stem))
         self._prose: dict[str, str] = {
-            path.relative_to(home).with_suffix("").as_posix(): path.read_text(encoding="utf-8").strip()
+            path.relative_to(home).with_suffix("").as_posix(): _unwrapped(path.read_text(encoding="utf-8"))
             for path in sorted(home.rglob("*.md"))
         }
 
@@ -103,6 +115,11 @@ def words(lang: str) -> Words:
     return Words(lang)
 
 
+def _unwrapped(prose: str) -> str:
+    """Prose whose lines may be wrapped in the file: a browser shows a line end between 汉字 as a gap."""
+    return _GAP_IN_CHINESE.sub("", prose.strip())
+
+
 def _is_label(value: object) -> TypeGuard[Label]:
     """Text, or a table of plural forms."""
     return isinstance(value, str) or (
@@ -125,12 +142,16 @@ def _flatten(table: Mapping[str, object], stem: str) -> Iterator[tuple[str, Labe
 def literal(text: str) -> str:
     """A reader's own text, so that Streamlit's Markdown shows it letter for letter.
 
-    Every ASCII punctuation mark is escaped: tags, links, emphasis, `$`, `|`, backticks, `:colour[…]`.
+    Every ASCII punctuation mark is escaped: tags, links, emphasis, `$`, `|`, backticks, directives. What
+    Streamlit replaces after parsing, where an escape is forgotten (`:emoji:`, `->`, bare addresses), is broken
+    by a word joiner, which has no width. Line breaks and tabs are drawn as ⏎ and ⇥, and no space is lost.
 
     >>> literal("<b>$x$</b>")
     '\\\\<b\\\\>\\\\$x\\\\$\\\\<\\\\/b\\\\>'
     """
-    return _ASCII_PUNCTUATION.sub(r"\\\1", text)
+    joined = _REPLACED_AFTER_PARSING.sub(WORD_JOINER, text)
+    escaped = _ASCII_PUNCTUATION.sub(r"\\\1", joined.translate(_VISIBLE))
+    return _LOST_SPACE.sub("\u00a0", escaped)
 
 
 def number(value: float, digits: int = 3) -> str:

@@ -73,9 +73,8 @@ def depth_figure(
         "sink": sink_line(trace)
     }
     low, high = _range(trace, values, view)
-    figure = frame(
-        depth_title(trace, words, view.reading), palette, height=HEIGHT, right=98
-    )
+    title = depth_title(trace, words, view.reading, view.lines)
+    figure = frame(title, palette, height=HEIGHT, right=98)
     figure.update_yaxes(
         type=view.axis,
         range=[low, high],
@@ -119,8 +118,10 @@ def growth(trace: NormTrace, line: str, reading: Reading = MEDIAN) -> float:
     return float(values[-1] / values[0])
 
 
-def depth_title(trace: NormTrace, words: Words, reading: Reading = MEDIAN) -> str:
-    """The chart's finding as a sentence, computed; escaped for plotly."""
+def depth_title(
+    trace: NormTrace, words: Words, reading: Reading = MEDIAN, lines: tuple[str, ...] = tuple(LINES)
+) -> str:
+    """The chart's finding as a sentence, computed; escaped for plotly. It speaks of drawn lines only."""
     broken = trace.non_finite_sites()
     if broken:
         return words.t(
@@ -130,9 +131,11 @@ def depth_title(trace: NormTrace, words: Words, reading: Reading = MEDIAN) -> st
         growth(trace, "residual", reading),
         growth(trace, "normalized", reading),
     )
-    if not math.isfinite(residual):
-        return words.t("figures.depth.no_growth")
     steady = "steady" if 1 / STEADY < normalized < STEADY else "moving"
+    if "residual" not in lines and "normalized" in lines:
+        return words.t(f"figures.depth.normalized_{steady}")
+    if "residual" not in lines or not math.isfinite(residual):
+        return words.t("figures.depth.no_growth")
     if residual >= STEADY:
         moves = "grows"
     else:

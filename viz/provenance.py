@@ -1,0 +1,53 @@
+"""The muted line under every picture of measured data: which checkpoint, how, when, on what.
+
+Neither Streamlit nor torch is imported here.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, Literal
+
+from babel.dates import format_date
+
+from model_probe.trace import NormTrace
+from viz.text import Words, literal
+
+Origin = Literal["recording", "live"]  # what ships with the app, or what this machine has just measured
+_PROMPT_CHARS: Final = 48
+
+
+def provenance(
+    words: Words, trace: NormTrace, *, origin: Origin = "recording", statistic: str | None = "median"
+) -> str:
+    """One line of Markdown: recorded or live, date, checkpoint file, dtype, device, prompt, and the statistic.
+
+    `statistic` is one of `common.statistic`, None where the picture shows every token for itself.
+    """
+    info = trace.checkpoint
+    file = info.source.rsplit("/", 1)[-1]
+    dequantized = file.lower().endswith(".gguf")
+    parts = [
+        words.t(
+            f"common.provenance.{origin}",
+            date=format_date(datetime.fromisoformat(info.recorded_at), format="long", locale=words.lang),
+        ),
+        literal(info.name) if file == info.name else f"{literal(info.name)} ({literal(file)})",
+        words.t("common.provenance.dequantized", dtype=info.dtype) if dequantized else info.dtype,
+        info.device,
+        words.t("common.provenance.prompt", prompt=literal(_shortened(trace.prompt))),
+    ]
+    if statistic is not None:
+        tokens = words.t("common.tokens", n=len(trace.tokens))
+        parts.append(
+            words.t(
+                "common.provenance.statistic",
+                statistic=words.t(f"common.statistic.{statistic}"),
+                tokens=tokens,
+            )
+        )
+    return " · ".join(parts)
+
+
+def _shortened(prompt: str) -> str:
+    return prompt if len(prompt) <= _PROMPT_CHARS else prompt[: _PROMPT_CHARS - 1].rstrip() + "…"
