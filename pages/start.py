@@ -67,7 +67,7 @@ if guess is not None:
 
 st.subheader(page.t("start.way.heading"), anchor=False)
 page.prose("start/way", minutes=core_minutes())
-with st.container(key="start-route", horizontal=True):
+with st.container(key="start-route", horizontal=True, vertical_alignment="center"):
     for entry in BOOK:
         if entry.core:
             minutes = page.t("common.minutes", n=entry.minutes)

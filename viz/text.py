@@ -171,9 +171,9 @@ def number(value: float, digits: int = 3) -> str:
     size = abs(value)
     if size == 0:
         return "0"
+    mantissa, _, exponent = f"{size:.{digits - 1}e}".partition("e")
     if not 1e-3 <= size < 1e7:
-        mantissa, exponent = f"{size:.{digits - 1}e}".split("e")
         mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
         return f"{sign}{mantissa}·10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
-    decimals = max(digits - 1 - math.floor(math.log10(size)), 0)
+    decimals = max(digits - 1 - int(exponent), 0)
     return sign + f"{size:,.{decimals}f}".replace(",", THIN_SPACE)
