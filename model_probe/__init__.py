@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from model_probe.capture import capture
+    from model_probe.capturing import capture
     from model_probe.checkpoints import Checkpoint, fetch, local_checkpoints, open_checkpoint
     from model_probe.discovery import discover
     from model_probe.errors import ProbeError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from model_probe.trace import CheckpointInfo, NormTrace, SiteTrace, Statistics, Token
 
 _HOMES = {
-    "capture": "capture",
+    "capture": "capturing",
     "Checkpoint": "checkpoints",
     "fetch": "checkpoints",
     "local_checkpoints": "checkpoints",

@@ -110,7 +110,7 @@ class _DryPass:
 
 def _dry_pass(model: nn.Module) -> _DryPass:
     layers = _layer_list(model)
-    layer_names = {f"{layers}.{i}" for i in range(len(model.get_submodule(layers)))} if layers else set()
+    layer_names = {f"{layers}.{i}" for i, _ in model.get_submodule(layers).named_children()} if layers else set()
     tokens = _token_count(model)
     calls: list[_Call] = []
     children: list[_Child] = []
@@ -147,7 +147,9 @@ def _dry_pass(model: nn.Module) -> _DryPass:
             handles.append(module.register_forward_hook(on_leaf(name), with_kwargs=True))
     try:
         device = next(embedding.parameters()).device
-        ids = torch.arange(1, tokens + 1, device=device).unsqueeze(0) % embedding.num_embeddings  # [1, tokens]
+        ids = (
+            torch.arange(1, tokens + 1, device=device).unsqueeze(0) % embedding.num_embeddings
+        )  # [1, tokens]
         with torch.enable_grad():
             model(input_ids=ids, use_cache=False)
     finally:
@@ -159,7 +161,9 @@ def _dry_pass(model: nn.Module) -> _DryPass:
 def _token_count(model: nn.Module) -> int:
     """A small prime that divides none of the config's small numbers (head counts above all)."""
     config = getattr(model, "config", None)
-    numbers = [v for v in vars(config).values() if type(v) is int and 1 < v <= 512] if config is not None else []
+    numbers = (
+        [v for v in vars(config).values() if type(v) is int and 1 < v <= 512] if config is not None else []
+    )
     return next((p for p in (5, 7, 11, 13, 17, 19) if all(n % p for n in numbers)), 23)
 
 

@@ -56,7 +56,9 @@ def save_gains(path: str | Path, checkpoint: CheckpointInfo, sites: Sequence[Nor
         path.write_text(gains_csv(sites), encoding="utf-8")
     elif path.suffix == ".npz":
         arrays: dict[str, Any] = {site.name: site.gain for site in sites if site.gain is not None}
-        arrays["header"] = np.array(json.dumps(header(checkpoint, sites), ensure_ascii=False, allow_nan=False))
+        arrays["header"] = np.array(
+            json.dumps(header(checkpoint, sites), ensure_ascii=False, allow_nan=False)
+        )
         with path.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
     else:

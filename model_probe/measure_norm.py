@@ -41,7 +41,9 @@ class CallForm:
     def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallForm | None:
         """The form of a call, None when no floating tensor of two dimensions or more went in."""
         floating = [
-            v for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.is_floating_point() and v.ndim > 1
+            v
+            for v in (*args, *kwargs.values())
+            if isinstance(v, Tensor) and v.is_floating_point() and v.ndim > 1
         ]
         if not floating:
             return None
@@ -101,7 +103,11 @@ def measure_norm(module: nn.Module, form: CallForm) -> MeasuredNorm | None:
         eps = _measure_eps(module, form, sign, gain * scale, constant_gate)
         if eps is None:
             return None
-        x = random.normal(0.1, 1.0, (8, size)) * np.exp(random.normal(0, 1, size)) * np.logspace(-2, 2, 8)[:, None]
+        x = (
+            random.normal(0.1, 1.0, (8, size))
+            * np.exp(random.normal(0, 1, size))
+            * np.logspace(-2, 2, 8)[:, None]
+        )
         constant = None if form.z is None else np.full(x.shape, _GATE)
         if not _close(form.run(module, x, constant), rms_norm(x, gain * scale, eps)):
             return None
@@ -153,7 +159,7 @@ def _measure_eps(
     return float(f"{eps:.2g}")
 
 
-def _close(measured: Vector, expected: Vector) -> bool:
+def _close(measured: Vector, expected: NDArray[np.floating]) -> bool:
     largest = np.abs(expected).max(axis=-1, keepdims=True)
     return bool(np.all(np.abs(measured - expected) <= TOLERANCE * np.maximum(largest, 1e-30)))
 

@@ -22,6 +22,7 @@ from model_probe.errors import ProbeError
 from model_probe.presets import PRESETS
 from model_probe.sites import NormSite
 from model_probe.trace import SERIES, CheckpointInfo, NormTrace
+from model_probe.trace_files import from_arrays, to_arrays
 
 if TYPE_CHECKING:
     from model_probe.checkpoints import Checkpoint
@@ -50,7 +51,7 @@ class Recording:
         """Write the NPZ file."""
         arrays: dict[str, Any] = {f"gain.{s.name}": s.gain for s in self.sites if s.gain is not None}
         for preset, trace in self.traces.items():
-            arrays |= {f"{preset}.{name}": array for name, array in trace.arrays().items()}
+            arrays |= {f"{preset}.{name}": array for name, array in to_arrays(trace).items()}
         header = gains.header(self.checkpoint, self.sites) | {"format": FORMAT, "presets": list(self.traces)}
         arrays["header"] = np.array(json.dumps(header, ensure_ascii=False, allow_nan=False))
         buffer = io.BytesIO()
@@ -95,7 +96,7 @@ class Recording:
             for entry in header["sites"]
         )
         traces = {
-            preset: NormTrace.from_arrays({name: arrays[f"{preset}.{name}"] for name in (*SERIES, "header")})
+            preset: from_arrays({name: arrays[f"{preset}.{name}"] for name in (*SERIES, "header")})
             for preset in header["presets"]
         }
         return cls(CheckpointInfo(**header["checkpoint"]), traces, sites)
@@ -109,7 +110,7 @@ def load_recording() -> Recording:
 
 def record(checkpoint: Checkpoint, progress: Progress | None = None) -> Recording:
     """Measure every preset prompt and the gains on an open checkpoint."""
-    from model_probe.capture import capture
+    from model_probe.capturing import capture
 
     traces = {}
     for done, (preset, prompt) in enumerate(PRESETS.items()):

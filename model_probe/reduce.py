@@ -50,7 +50,9 @@ def reduce_rows(x: Tensor) -> Reduced:
     x = x.detach()
     rows = x.reshape(-1, x.shape[-1])
     if x.device.type == "cpu":
-        return Reduced(_reduce_numpy(rows.to(torch.float64 if x.dtype == torch.float64 else torch.float32).numpy()))
+        return Reduced(
+            _reduce_numpy(rows.to(torch.float64 if x.dtype == torch.float64 else torch.float32).numpy())
+        )
     return Reduced(_reduce_torch(rows.to(torch.float32)))
 
 

@@ -53,7 +53,9 @@ def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return False
-    return any(part.get("type") == "ByteLevel" for part in _parts(json.loads(backend.to_str()).get("decoder")))
+    return any(
+        part.get("type") == "ByteLevel" for part in _parts(json.loads(backend.to_str()).get("decoder"))
+    )
 
 
 def _parts(node: Any) -> Iterable[dict[str, Any]]:

@@ -32,7 +32,9 @@ def test_layer_norm_is_torchs(shape):
     expected = functional.layer_norm(
         torch.from_numpy(x), shape[-1:], torch.from_numpy(gain), torch.from_numpy(bias), 1e-6
     )
-    np.testing.assert_allclose(norms.layer_norm(x, gain, bias, 1e-6), expected.numpy(), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        norms.layer_norm(x, gain, bias, 1e-6), expected.numpy(), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_a_zero_vector_stays_zero_and_needs_eps():

@@ -84,7 +84,7 @@ def token_ids(checkpoint: Checkpoint, prompt: str) -> list[int]:
 
 def forward(checkpoint: Checkpoint, ids: list[int]) -> Any:
     """The bare pass that a capture rides on: no cache, and logits for the last position only."""
-    device = checkpoint.model.get_input_embeddings().weight.device
+    device = next(checkpoint.model.get_input_embeddings().parameters()).device
     with torch.inference_mode():
         return checkpoint.model(
             input_ids=torch.tensor([ids], device=device),  # [1, tokens]
@@ -97,8 +97,8 @@ def forward(checkpoint: Checkpoint, ids: list[int]) -> Any:
 def record_sites(checkpoint: Checkpoint) -> Iterator[list[SiteRecord]]:
     """Hooks on every norm site while the block runs; the list fills in the order of the calls.
 
-        with record_sites(checkpoint) as records:
-            forward(checkpoint, ids)
+    with record_sites(checkpoint) as records:
+        forward(checkpoint, ids)
     """
     by_name = {site.name: site for site in checkpoint.sites}
     records: list[SiteRecord] = []
