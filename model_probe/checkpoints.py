@@ -77,14 +77,15 @@ def open_checkpoint(
     import transformers
 
     from model_probe.discovery import discover
-    from model_probe.loading import choose_device, choose_dtype, load
+    from model_probe.loading import choose_device, choose_dtype, load, quiet
 
     made_of = provenance(place.folder)
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device, files, dequantized=bool(made_of))
     loaded = load(place.folder, files, device=chosen_device, dtype=chosen_dtype, progress=progress)
     progress("discover")
-    sites = discover(loaded.model)
+    with quiet():  # the first pass of some architectures has advice on packages to install
+        sites = discover(loaded.model)
     config = loaded.model.config
     info = CheckpointInfo(
         name=place.name,

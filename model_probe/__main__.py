@@ -1,0 +1,5 @@
+"""`python -m model_probe`."""
+
+from model_probe.cli import main
+
+main()
