@@ -50,4 +50,5 @@ def provenance(
 
 
 def _shortened(prompt: str) -> str:
+    prompt = prompt.replace("\n", "⏎")  # a line break would break the line
     return prompt if len(prompt) <= _PROMPT_CHARS else prompt[: _PROMPT_CHARS - 1].rstrip() + "…"

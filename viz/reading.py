@@ -5,7 +5,7 @@ Figures, tables and the exercise of one page share a reading, so that they never
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -65,10 +65,7 @@ MEDIAN: Final = Reading()  # how a trace is read unless somebody says otherwise
 def sink_line(trace: NormTrace) -> NDArray[np.float64]:
     """The median L2 of the sinks at each site of the depth, NaN where there is none: [sites]."""
     return np.array(
-        [
-            summarize(site.input.l2[sinks(site.input.l2)], "median")
-            for site in trace.depth()
-        ],
+        [summarize(site.input.l2[sinks(site.input.l2)], "median") for site in trace.depth()],
         dtype=np.float64,
     )
 
@@ -76,17 +73,13 @@ def sink_line(trace: NormTrace) -> NDArray[np.float64]:
 def sink_tokens(trace: NormTrace) -> tuple[Token, ...]:
     """The tokens that are a sink at one site of the depth or more, those at the most sites first."""
     counts = np.sum([sinks(site.input.l2) for site in trace.depth()], axis=0)
-    return tuple(
-        trace.tokens[i] for i in np.argsort(-counts, kind="stable") if counts[i]
-    )
+    return tuple(trace.tokens[i] for i in np.argsort(-counts, kind="stable") if counts[i])
 
 
 def layers(trace: NormTrace) -> tuple[str, ...]:
     """What the layer selector offers, as codes: "0", "1", …, and "final" where there are norms outside the layers."""
     codes = dict.fromkeys(layer_code(site) for site in trace.sites)
-    return tuple(sorted((c for c in codes if c != FINAL), key=int)) + (
-        (FINAL,) if FINAL in codes else ()
-    )
+    return tuple(sorted((c for c in codes if c != FINAL), key=int)) + ((FINAL,) if FINAL in codes else ())
 
 
 def layer_code(site: SiteTrace) -> str:
@@ -99,9 +92,12 @@ def sites_of(trace: NormTrace, layer: str) -> tuple[SiteTrace, ...]:
     return tuple(site for site in trace.sites if layer_code(site) == layer)
 
 
-def site_code(site: SiteTrace) -> str:
-    """The last part of a site's name, which tells it from the others of its layer: "input_layernorm"."""
-    return site.name.rsplit(".", 1)[-1]
+def site_codes(sites: Sequence[SiteTrace]) -> dict[str, SiteTrace]:
+    """The sites of one layer by code: the last part of the name, or all of it where two would be called the same."""
+    last = [site.name.rsplit(".", 1)[-1] for site in sites]
+    return {
+        code if last.count(code) == 1 else site.name: site for code, site in zip(last, sites, strict=True)
+    }
 
 
 def reads_residual(trace: NormTrace) -> bool:
@@ -116,9 +112,7 @@ def layer_ticks(trace: NormTrace, at_most: int) -> Iterator[tuple[int, str]]:
         first.setdefault(layer_code(site), position)
     numbered = [(position, code) for code, position in first.items() if code != FINAL]
     step = next(
-        s
-        for s in (1, 2, 4, 5, 8, 10, 16, 20, 40, 80, 160)
-        if len(numbered) <= s * at_most or s == 160
+        s for s in (1, 2, 4, 5, 8, 10, 16, 20, 40, 80, 160) if len(numbered) <= s * at_most or s == 160
     )
     yield from numbered[::step]
     if FINAL in first:

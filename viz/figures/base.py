@@ -13,9 +13,7 @@ from model_probe.trace import Token
 from viz.text import Words
 from viz.theme import FONT_STACK, Palette
 
-TITLE_CHARS: Final = (
-    37  # half-widths in a title's line: what 390 pixels hold at TITLE_SIZE
-)
+TITLE_CHARS: Final = 37  # half-widths in a title's line: what 390 pixels hold at TITLE_SIZE
 TITLE_SIZE: Final = 16
 TITLE_LINES: Final = 2  # room kept, so that a shorter finding moves nothing
 LABEL_SIZE: Final = 13
@@ -34,9 +32,7 @@ CONFIG: Final[dict[str, Any]] = {
 }
 
 _VISIBLE: Final = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥"}
-_PLOTLY_SPECIAL: Final = str.maketrans(
-    {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;", "%": "&#37;"}
-)
+_PLOTLY_SPECIAL: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;", "%": "&#37;"})
 
 
 def literal(text: str) -> str:
@@ -59,9 +55,7 @@ def visible(text: str) -> str:
     >>> visible(" river\\n"), visible("a\\u200db")
     ('␣river⏎', 'a<U+200D>b')
     """
-    return "".join(
-        _VISIBLE.get(c) or (c if _has_ink(c) else f"<U+{ord(c):04X}>") for c in text
-    )
+    return "".join(_VISIBLE.get(c) or (c if _has_ink(c) else f"<U+{ord(c):04X}>") for c in text)
 
 
 def token_label(token: Token, at_most: int = TOKEN_CHARS) -> str:
@@ -83,9 +77,7 @@ def wrapped(text: str, at_most: int = TITLE_CHARS) -> str:
     count as one character; only a word that is longer than a line is longer than `at_most`.
     """
     pieces = _pieces(text)
-    best: list[tuple[float, list[str]]] = [
-        (0.0, [])
-    ]  # for each number of pieces: cost, lines
+    best: list[tuple[float, list[str]]] = [(0.0, [])]  # for each number of pieces: cost, lines
     for end in range(1, len(pieces) + 1):
         ways = []
         for start in range(end - 1, -1, -1):
@@ -113,9 +105,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _half_widths(text: str) -> int:
-    return sum(
-        2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in html.unescape(text)
-    )
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in html.unescape(text))
 
 
 def _ends_well(line: str, following: str) -> bool:

@@ -38,9 +38,7 @@ from viz.theme import LINE_STYLES, Palette
 
 HEIGHT: Final = 480
 ROLES: Final = (*LINES, "sink")  # what can be drawn
-STEADY: Final = (
-    1.05  # a line whose ends differ by less than this factor "does not" change
-)
+STEADY: Final = 1.05  # a line whose ends differ by less than this factor "does not" change
 _LABEL_GAP: Final = 17  # pixels between two labels at the curves' ends
 _TOKEN_NAMES: Final = 3  # sinks named in a tooltip
 
@@ -60,18 +58,14 @@ class DepthView:
 HEADLINE: Final = DepthView()  # the three lines, medians, logarithmic
 
 
-def depth_figure(
-    trace: NormTrace, words: Words, palette: Palette, view: DepthView = DepthView()
-) -> go.Figure:
+def depth_figure(trace: NormTrace, words: Words, palette: Palette, view: DepthView = HEADLINE) -> go.Figure:
     """L2 per token against depth, one point a norm site of `trace.depth()`, the final norm last.
 
     Where a site's number is not finite the line has a gap and a cross at the foot, never a 0.
     """
     sites = trace.depth()
     root = math.sqrt(trace.checkpoint.hidden_size)
-    values = {line: view.reading.line(trace, line) for line in LINES} | {
-        "sink": sink_line(trace)
-    }
+    values = {line: view.reading.line(trace, line) for line in LINES} | {"sink": sink_line(trace)}
     low, high = _range(trace, values, view)
     title = depth_title(trace, words, view.reading, view.lines)
     figure = frame(title, palette, height=HEIGHT, right=98)
@@ -86,27 +80,19 @@ def depth_figure(
         range=[-0.8, len(sites) - 0.2],
         title_text=words.t("figures.depth.x"),
         tickvals=[position for position, _ in ticks],
-        ticktext=[
-            words.t("figures.final_tick") if code == FINAL else code
-            for _, code in ticks
-        ],
+        ticktext=[words.t("figures.final_tick") if code == FINAL else code for _, code in ticks],
     )
     _mark_layer(figure, sites, view.layer, palette)
     _reference(figure, root, palette)
     for role in view.lines:
-        _line(figure, trace, role, values[role], words, palette)
-    _crosses(figure, trace, words, palette, view, low)
-    ends = {
-        role: (_role_name(trace, words, role), _last(values[role]))
-        for role in view.lines
-    }
+        _line(figure, role, values[role], trace=trace, words=words, palette=palette)
+    _crosses(figure, trace, 10 ** (low + 0.05) if view.axis == "log" else 0.0, words=words, palette=palette)
+    ends = {role: (_role_name(trace, words, role), _last(values[role])) for role in view.lines}
     ends["reference"] = (
-        words.t(
-            "figures.root", size=trace.checkpoint.hidden_size, root=number(root, 4)
-        ),
+        words.t("figures.root", size=trace.checkpoint.hidden_size, root=number(root, 4)),
         root,
     )
-    _end_labels(figure, ends, palette, view.axis, low, high)
+    _end_labels(figure, ends, palette, axis=view.axis, span=(low, high))
     return figure
 
 
@@ -124,9 +110,7 @@ def depth_title(
     """The chart's finding as a sentence, computed; escaped for plotly. It speaks of drawn lines only."""
     broken = trace.non_finite_sites()
     if broken:
-        return words.t(
-            "figures.depth.not_finite", n=len(broken), name=literal(broken[0].name)
-        )
+        return words.t("figures.depth.not_finite", n=len(broken), name=literal(broken[0].name))
     residual, normalized = (
         growth(trace, "residual", reading),
         growth(trace, "normalized", reading),
@@ -136,14 +120,9 @@ def depth_title(
         return words.t(f"figures.depth.normalized_{steady}")
     if "residual" not in lines or not math.isfinite(residual):
         return words.t("figures.depth.no_growth")
-    if residual >= STEADY:
-        moves = "grows"
-    else:
-        moves = "shrinks" if residual <= 1 / STEADY else "stays"
+    moves = "grows" if residual >= STEADY else "shrinks" if residual <= 1 / STEADY else "stays"
     factor = residual if residual >= 1 else 1 / residual
-    sentence = words.t(
-        f"figures.depth.{moves}_{steady}", factor=number(factor), n=factor
-    )
+    sentence = words.t(f"figures.depth.{moves}_{steady}", factor=number(factor), n=factor)
     if reading.statistic == "token":
         name = literal(token_label(trace.tokens[reading.token]))
         return words.t(
@@ -179,14 +158,10 @@ def depth_alt(trace: NormTrace, words: Words, view: DepthView = HEADLINE) -> str
 
 
 def _y_title(words: Words, reading: Reading) -> str:
-    return words.t(
-        "figures.depth.y", statistic=words.t(f"common.statistic.{reading.statistic}")
-    )
+    return words.t("figures.depth.y", statistic=words.t(f"common.statistic.{reading.statistic}"))
 
 
-def _range(
-    trace: NormTrace, values: dict[str, Floats], view: DepthView
-) -> tuple[float, float]:
+def _range(trace: NormTrace, values: dict[str, Floats], view: DepthView) -> tuple[float, float]:
     """The y axis, the same whichever lines are shown: logarithmic over every token, linear over what is read."""
     root = math.sqrt(trace.checkpoint.hidden_size)
     if view.axis == "log":
@@ -197,16 +172,12 @@ def _range(
         low = min(float(positive.min()), root) if positive.size else root / 10
         high = max(float(positive.max()), root) if positive.size else root * 10
         return math.log10(low) - 0.12, math.log10(high) + 0.12
-    shown = [values[line] for line in LINES] + (
-        [values["sink"]] if "sink" in view.lines else []
-    )
+    shown = [values[line] for line in LINES] + ([values["sink"]] if "sink" in view.lines else [])
     finite = np.concatenate([v[np.isfinite(v)] for v in shown])
     return 0.0, 1.07 * max([root, *finite.tolist()])
 
 
-def _mark_layer(
-    figure: go.Figure, sites: tuple[SiteTrace, ...], layer: str | None, palette: Palette
-) -> None:
+def _mark_layer(figure: go.Figure, sites: tuple[SiteTrace, ...], layer: str | None, palette: Palette) -> None:
     positions = [i for i, site in enumerate(sites) if layer_code(site) == layer]
     if positions:
         figure.add_vrect(
@@ -229,12 +200,7 @@ def _reference(figure: go.Figure, root: float, palette: Palette) -> None:
 
 
 def _line(
-    figure: go.Figure,
-    trace: NormTrace,
-    role: str,
-    values: Floats,
-    words: Words,
-    palette: Palette,
+    figure: go.Figure, role: str, values: Floats, *, trace: NormTrace, words: Words, palette: Palette
 ) -> None:
     style = LINE_STYLES[role]
     sites = trace.depth()
@@ -250,18 +216,13 @@ def _line(
             "size": 10 if role == "sink" else 6,
             "color": palette.role(role),
         },
-        text=[
-            _tooltip(trace, site, role, value, words)
-            for site, value in zip(sites, values, strict=True)
-        ],
+        text=[_tooltip(trace, site, role, value, words) for site, value in zip(sites, values, strict=True)],
         hovertemplate="%{text}<extra></extra>",
         connectgaps=False,
     )
 
 
-def _tooltip(
-    trace: NormTrace, site: SiteTrace, role: str, value: float, words: Words
-) -> str:
+def _tooltip(trace: NormTrace, site: SiteTrace, role: str, value: float, words: Words) -> str:
     lines = [
         f"<b>{_role_name(trace, words, role)} {number(value, 4)}</b>",
         site_title(words, site.layer, site.role),
@@ -280,19 +241,11 @@ def _role_name(trace: NormTrace, words: Words, role: str) -> str:
     return words.t(f"common.series.{role}")
 
 
-def _crosses(
-    figure: go.Figure,
-    trace: NormTrace,
-    words: Words,
-    palette: Palette,
-    view: DepthView,
-    low: float,
-) -> None:
+def _crosses(figure: go.Figure, trace: NormTrace, foot: float, *, words: Words, palette: Palette) -> None:
     """A cross at the foot of the chart for every site at which a number is not finite."""
     broken = [(i, site) for i, site in enumerate(trace.depth()) if site.non_finite]
     if not broken:
         return
-    foot = 10 ** (low + 0.05) if view.axis == "log" else 0.0
     figure.add_scatter(
         x=[i for i, _ in broken],
         y=[foot] * len(broken),
@@ -300,8 +253,7 @@ def _crosses(
         mode="markers",
         marker={"symbol": "x", "size": 10, "color": palette.careful},
         text=[
-            words.t("figures.non_finite_at", n=site.non_finite, name=literal(site.name))
-            for _, site in broken
+            words.t("figures.non_finite_at", n=site.non_finite, name=literal(site.name)) for _, site in broken
         ],
         hovertemplate="%{text}<extra></extra>",
         cliponaxis=False,
@@ -317,20 +269,17 @@ def _end_labels(
     figure: go.Figure,
     ends: dict[str, tuple[str, float]],
     palette: Palette,
+    *,
     axis: str,
-    low: float,
-    high: float,
+    span: tuple[float, float],
 ) -> None:
     """Each line's name at its right end, by role (name, last value), moved apart where two would overlap."""
+    low, high = span
     plot_pixels = figure.layout.height - figure.layout.margin.t - figure.layout.margin.b
     places = []
     for role, (name, end) in ends.items():
-        if end > 0 or axis == "linear" and math.isfinite(end):
-            place = (
-                ((math.log10(end) if axis == "log" else end) - low)
-                / (high - low)
-                * plot_pixels
-            )
+        if end > 0 or (axis == "linear" and math.isfinite(end)):
+            place = ((math.log10(end) if axis == "log" else end) - low) / (high - low) * plot_pixels
             places.append(
                 (place - (1 if role == "reference" else 0), role, name)
             )  # √d under the line that is on it

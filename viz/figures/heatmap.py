@@ -46,17 +46,13 @@ class HeatmapView:
     token: int | None = None  # position
 
 
-def heatmap_figure(
-    trace: NormTrace, words: Words, palette: Palette, view: HeatmapView
-) -> go.Figure:
+def heatmap_figure(trace: NormTrace, words: Words, palette: Palette, view: HeatmapView) -> go.Figure:
     """L2 of every token at every site of `trace.depth()`, the first layer at the foot.
 
     The colour scale is one for the three lines. A cell that is not finite stays empty and has a cross.
     """
     sites, tokens = trace.depth(), trace.tokens
-    values = np.stack([site.series(LINES[view.line]) for site in sites]).astype(
-        np.float64
-    )  # [sites, tokens]
+    values = np.stack([site.series(LINES[view.line]) for site in sites]).astype(np.float64)  # [sites, tokens]
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.where(np.isfinite(values) & (values > 0), np.log10(values), np.nan)
     low, high = _colour_range(trace)
@@ -84,10 +80,7 @@ def heatmap_figure(
         range=[-0.5, len(sites) - 0.5],
         title_text=words.t("figures.heatmap.y"),
         tickvals=[position for position, _ in ticks],
-        ticktext=[
-            words.t("figures.final_tick") if code == FINAL else code
-            for _, code in ticks
-        ],
+        ticktext=[words.t("figures.final_tick") if code == FINAL else code for _, code in ticks],
         showgrid=False,
     )
     step = math.ceil(len(tokens) / _TOKEN_LABELS)
@@ -146,23 +139,16 @@ def _sinks_title(trace: NormTrace, words: Words) -> str:
     factor = 0.0
     for site in trace.depth():
         if sinks(site.input.l2).any():
-            factor = max(
-                factor, float(site.input.l2.max()) / float(np.median(site.input.l2))
-            )
+            factor = max(factor, float(site.input.l2.max()) / float(np.median(site.input.l2)))
     names = words.t("figures.list_separator").join(
-        words.t("figures.quoted", text=literal(token_label(token)))
-        for token in found[:_NAMED]
+        words.t("figures.quoted", text=literal(token_label(token))) for token in found[:_NAMED]
     )
-    return words.t(
-        "figures.heatmap.sinks", n=len(found), tokens=names, factor=number(factor)
-    )
+    return words.t("figures.heatmap.sinks", n=len(found), tokens=names, factor=number(factor))
 
 
 def _colour_range(trace: NormTrace) -> tuple[float, float]:
     """log10 of the least and the most of the three lines, so that switching lines keeps the scale."""
-    everything = np.concatenate(
-        [site.series(series) for site in trace.depth() for series in LINES.values()]
-    )
+    everything = np.concatenate([site.series(series) for site in trace.depth() for series in LINES.values()])
     positive = everything[np.isfinite(everything) & (everything > 0)].astype(np.float64)
     if not positive.size:
         return 0.0, _LEAST_DECADES
@@ -171,9 +157,7 @@ def _colour_range(trace: NormTrace) -> tuple[float, float]:
     return low - widen, high + widen
 
 
-def _colour_bar(
-    low: float, high: float, words: Words, palette: Palette
-) -> dict[str, object]:
+def _colour_bar(low: float, high: float, words: Words, palette: Palette) -> dict[str, object]:
     decades = range(math.ceil(low), math.floor(high) + 1)
     return {
         "orientation": "h",
@@ -203,10 +187,7 @@ def _cells(figure: go.Figure, trace: NormTrace, values: Floats, words: Words) ->
     if values.size <= MAX_TOOLTIPS:
         tokens = [literal(token_label(token, 48)) for token in trace.tokens]
         places = [words.t("figures.token_place", position=i) for i in range(columns)]
-        sites = [
-            f"{site_title(words, s.layer, s.role)}<br>{literal(s.name)}"
-            for s in trace.depth()
-        ]
+        sites = [f"{site_title(words, s.layer, s.role)}<br>{literal(s.name)}" for s in trace.depth()]
         tooltips = [
             f"<b>{tokens[c]}</b><br>{places[c]}<br>{sites[r]}<br>L2 {number(float(values[r, c]), 4)}"
             for r in range(rows)
@@ -216,8 +197,7 @@ def _cells(figure: go.Figure, trace: NormTrace, values: Floats, words: Words) ->
     else:
         told = {
             "customdata": values.ravel().astype(np.float32),
-            "hovertemplate": words.t("figures.heatmap.short_tooltip")
-            + "<extra></extra>",
+            "hovertemplate": words.t("figures.heatmap.short_tooltip") + "<extra></extra>",
         }
     invisible = {"marker": {"opacity": 0}}
     figure.add_scattergl(
@@ -241,9 +221,7 @@ def _crosses(figure: go.Figure, values: Floats, words: Words, palette: Palette) 
         )  # fmt: skip
 
 
-def _outline(
-    figure: go.Figure, trace: NormTrace, view: HeatmapView, palette: Palette
-) -> None:
+def _outline(figure: go.Figure, trace: NormTrace, view: HeatmapView, palette: Palette) -> None:
     """Frames round the chosen layer's rows and the chosen token's column."""
     rows = [i for i, site in enumerate(trace.depth()) if layer_code(site) == view.layer]
     line = {"color": palette.accent, "width": 2}

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from model_probe.summaries import sinks
-from model_probe.trace import NormTrace, SiteTrace
+from model_probe.trace import NormTrace, SiteTrace, Token
 from viz.figures.base import frame, literal, site_title, token_label
 from viz.reading import LINES
 from viz.text import Words, number
@@ -61,11 +61,7 @@ def tokens_figure(
     positions = np.arange(len(values))
     colours = [palette.sink if sink else palette.role(view.line) for sink in is_sink]
     figure.add_bar(
-        **(
-            {"x": values, "y": positions, "orientation": "h"}
-            if rows
-            else {"x": positions, "y": values}
-        ),
+        **({"x": values, "y": positions, "orientation": "h"} if rows else {"x": positions, "y": values}),
         marker={
             "color": colours,
             "pattern": {
@@ -74,19 +70,19 @@ def tokens_figure(
                 "size": 6,
             },
             "line": {
-                "width": [2 if i == view.token else 0 for i in positions],
+                "width": [2 if i == view.token else 0 for i in range(len(values))],
                 "color": palette.text,
             },
         },
         customdata=[
-            _tooltip(trace, site, i, values[i], bool(is_sink[i]), words)
-            for i in positions
+            _tooltip(token, site, float(value), bool(sink), words)
+            for token, value, sink in zip(trace.tokens, values, is_sink, strict=True)
         ],
         hovertemplate="%{customdata}<extra></extra>",
         **(_numbers_at_ends(values, is_sink, palette) if rows else {}),
     )
-    _axes(figure, labels, low, high, words, view.axis, rows)
-    _marks(figure, values, is_sink, floor, words, palette, rows)
+    _axes(figure, labels, span=(low, high), words=words, axis=view.axis, rows=rows)
+    _marks(figure, values, is_sink, floor=floor, words=words, palette=palette, rows=rows)
     return figure
 
 
@@ -95,9 +91,7 @@ def tokens_title(trace: NormTrace, site: SiteTrace, words: Words, line: str) -> 
     where = site_title(words, site.layer, site.role)
     values = site.series(LINES[line])
     if not np.isfinite(values).all():
-        return words.t(
-            "figures.tokens.not_finite", site=where, n=int((~np.isfinite(values)).sum())
-        )
+        return words.t("figures.tokens.not_finite", site=where, n=int((~np.isfinite(values)).sum()))
     at = np.flatnonzero(sinks(site.input.l2))
     if line == "residual" and len(at):
         top = at[np.argmax(values[at])]
@@ -143,10 +137,7 @@ def _range(site: SiteTrace, axis: str) -> tuple[float, float]:
     return float(low), high + 0.16 * (high - low)
 
 
-def _tooltip(
-    trace: NormTrace, site: SiteTrace, i: int, value: float, sink: bool, words: Words
-) -> str:
-    token = trace.tokens[i]
+def _tooltip(token: Token, site: SiteTrace, value: float, sink: bool, words: Words) -> str:
     lines = [
         f"<b>{literal(token_label(token, 48))}</b>",
         words.t("figures.token_id", position=token.position, id=token.id),
@@ -175,17 +166,11 @@ def _numbers_at_ends(
 
 
 def _axes(
-    figure: go.Figure,
-    labels: list[str],
-    low: float,
-    high: float,
-    words: Words,
-    axis: str,
-    rows: bool,
+    figure: go.Figure, labels: list[str], *, span: tuple[float, float], words: Words, axis: str, rows: bool
 ) -> None:
     numbers: dict[str, Any] = {
         "type": axis,
-        "range": [low, high],
+        "range": list(span),
         "title_text": words.t("figures.tokens.value"),
         "showgrid": True,
         **({"dtick": 1} if axis == "log" else {"nticks": 6}),
@@ -209,6 +194,7 @@ def _marks(
     figure: go.Figure,
     values: NDArray[np.float64],
     is_sink: NDArray[np.bool_],
+    *,
     floor: float,
     words: Words,
     palette: Palette,

@@ -1,0 +1,109 @@
+"""The bench: measure a prompt on a real checkpoint and read out every norm, token by token."""
+
+import math
+
+import streamlit as st
+
+from viz import measure
+from viz.bench import bench, notices, offer_checkpoint
+from viz.downloads import downloads, link_here
+from viz.figures.base import CONFIG
+from viz.figures.depth import depth_alt, depth_figure, growth
+from viz.figures.heatmap import heatmap_alt, heatmap_figure
+from viz.figures.tokens import tokens_alt, tokens_figure
+from viz.predict import predict
+from viz.probe_controls import (
+    HEATMAP,
+    layer_control,
+    prompt_controls,
+    reading_controls,
+    site_controls,
+    take_click,
+)
+from viz.provenance import provenance
+from viz.reading import LINES, sites_of
+from viz.shell import open_page
+from viz.tables import contrast_table, contrasted, site_table
+from viz.text import number
+
+page = open_page("probe")
+page.prose("probe/question")
+
+controls, picture = bench(page)
+with controls:
+    shown = prompt_controls(page)
+    offer_checkpoint(page)
+    progress = st.container()
+    looked = reading_controls(page, shown.trace)
+trace, reading = shown.trace, looked.reading
+source = provenance(page.words, trace, origin=shown.origin, statistic=reading.statistic)
+each_token = provenance(page.words, trace, origin=shown.origin, statistic=None)
+root = math.sqrt(trace.checkpoint.hidden_size)
+
+with picture:
+    notices(page, shown)
+    st.plotly_chart(
+        depth_figure(trace, page.words, page.palette, looked.depth),
+        theme=None,
+        key="probe-depth",
+        config=CONFIG,
+        alt=depth_alt(trace, page.words, looked.depth),
+    )
+    st.caption(source)
+    ends = {line: reading.line(trace, line) for line in LINES}
+    page.prose(
+        "probe/depth",
+        factor=number(growth(trace, "residual", reading)),
+        first=number(ends["residual"][0]),
+        last=number(ends["residual"][-1]),
+        least=number(ends["output"].min() / root, 2),
+        most=number(ends["output"].max() / root, 2),
+        size=trace.checkpoint.hidden_size,
+        root=number(root, 4),
+    )
+    downloads(page, trace, chart="probe-depth", source=source)
+    link_here(page)
+
+    st.subheader(page.t("probe.layer_heading"), anchor=False)
+    page.prose("probe/layer")
+    layer_control(page, trace)
+    st.html(site_table(trace, sites_of(trace, looked.layer), page.words, reading))
+    st.caption(source)
+
+    st.subheader(page.t("probe.tokens_heading"), anchor=False)
+    page.prose("probe/tokens")
+    site_controls(page, looked, trace)
+    st.plotly_chart(
+        tokens_figure(trace, looked.site, page.words, page.palette, looked.tokens),
+        theme=None,
+        key="probe-tokens",
+        config=CONFIG,
+        alt=tokens_alt(trace, looked.site, page.words, looked.series),
+    )
+    st.caption(each_token)
+    page.prose("probe/map")
+    st.plotly_chart(
+        heatmap_figure(trace, page.words, page.palette, looked.heatmap),
+        theme=None,
+        key=HEATMAP,
+        config=CONFIG,
+        alt=heatmap_alt(trace, page.words, looked.series),
+        on_select=lambda: take_click(trace),
+        selection_mode="points",
+    )
+    st.caption(each_token)
+
+st.subheader(page.t("probe.stays.heading"), anchor=False)
+first, later, names = contrasted(trace, page.words)
+page.prose("probe/stays", first=names[0], later=names[1])
+guess = predict(page, "stays", tuple(LINES))
+st.html(contrast_table(first, later, page.words, names, "veiled" if guess is None else "shown"))
+if guess is not None:
+    said = "shown" if guess.code is None else "right" if guess.code == "normalized" else "other"
+    st.markdown(page.t(f"probe.stays.{said}"))
+    page.prose("probe/stays_why", size=trace.checkpoint.hidden_size, root=number(root, 4))
+st.caption(provenance(page.words, trace, origin=shown.origin))
+
+page.footer()
+with progress:
+    measure.follow(page.words)

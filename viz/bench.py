@@ -1,0 +1,92 @@
+"""The probe's room: a column of controls beside the pictures, what is said over them, and the fetch offer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import streamlit as st
+
+from viz import measure
+from viz.probe_controls import MAX_CHARS, Shown
+from viz.shell import Page
+from viz.text import literal, number
+
+if TYPE_CHECKING:
+    from streamlit.delta_generator import DeltaGenerator
+
+_HERE: Final = Path(__file__).resolve().parent
+_NAMED: Final = 4  # sites named in a warning
+
+# Hands what is typed to Streamlit after a pause, so that Run wakes without a detour through another element.
+_typing = st.components.v2.component(
+    "rmsnorm_lab_typing",
+    html="<span hidden></span>\n",
+    js=(_HERE / "typing.js").read_text(encoding="utf-8"),
+)
+
+
+def bench(page: Page) -> tuple[DeltaGenerator, DeltaGenerator]:
+    """Draws the room and gives back its two places: the controls and the pictures.
+
+    On a phone the controls stand over the pictures and fold away behind a switch (`viz/probe.css`).
+    """
+    st.html(_HERE / "probe.css")
+    with st.container(key="probe-bench"):
+        st.toggle(page.t("probe.controls"), value=True, key="probe-fold", persist_state="session")
+        left, right = st.columns([1, 3], gap="large")
+    controls = left.container(key="probe-controls")
+    with controls:
+        _typing(key="probe-typing", data={"key": "probe.text"})
+    return controls, right.container(key="probe-picture-column")
+
+
+def offer_checkpoint(page: Page) -> None:
+    """Says on what a run would measure; where no checkpoint is there, offers to fetch the recorded one."""
+    here = measure.checkpoint_here()
+    if here is not None:
+        st.caption(page.t("probe.here", name=literal(Path(here).name if "/" in here else here)))
+        return
+    wanted = measure.recorded_checkpoint()
+    size = page.t("probe.megabytes", n=round(wanted.size / 1e6))
+    st.caption(
+        page.t(
+            "probe.nothing_here",
+            name=literal(wanted.name),
+            download=size,
+            seconds=measure.CONVERSION_SECONDS,
+            memory=number(measure.CONVERSION_MEMORY_GB, 1),
+            disk=number(measure.CONVERSION_DISK_GB, 2),
+        )
+    )
+    st.button(
+        page.t("probe.fetch", size=size),
+        key="probe-fetch",
+        width="stretch",
+        disabled=measure.job() is not None,
+        on_click=measure.start_fetching,
+    )
+
+
+def notices(page: Page, shown: Shown) -> None:
+    """What the reader has to know before the pictures: a failure, another prompt than typed, cuts, non-finite sites."""
+    trace, text = shown.trace, shown.text
+    failed = measure.failure(page.words)
+    if failed is not None:
+        st.error(failed)
+    elif not text:
+        st.info(page.t("errors.empty_prompt"))
+    elif trace.prompt != text:
+        st.info(page.t("probe.not_measured", run=page.t("probe.run")))
+    if len(text) >= MAX_CHARS:
+        st.warning(page.t("probe.cut_characters", n=MAX_CHARS))
+    if trace.tokens_cut:
+        st.warning(page.t("probe.cut_tokens", kept=len(trace.tokens), n=trace.tokens_cut))
+    broken = trace.non_finite_sites()
+    if broken:
+        names = ", ".join(literal(site.name) for site in broken[:_NAMED]) + (
+            " …" if len(broken) > _NAMED else ""
+        )
+        st.warning(page.t("probe.non_finite", n=len(broken), names=names, dtype=trace.checkpoint.dtype))
+    if any(token.special for token in trace.tokens):
+        st.info(page.t("probe.control_tokens"))

@@ -1,0 +1,46 @@
+// Two buttons that save a chart of the page as a picture, provenance and all.
+
+async function save(format, data) {
+  const chart = document.querySelector(`.st-key-${CSS.escape(data.chart)} .js-plotly-plot`)
+  const { margin, height, annotations = [], font } = chart.layout
+  const source = {
+    text: data.source,
+    x: 0,
+    xref: "paper",
+    xanchor: "left",
+    xshift: 4 - margin.l,
+    y: 0,
+    yref: "paper",
+    yanchor: "top",
+    yshift: -margin.b,
+    showarrow: false,
+    font: { size: 11, color: chart.layout.xaxis.tickfont?.color ?? font.color },
+  }
+  const layout = {
+    ...chart.layout,
+    autosize: false,
+    width: data.width,
+    height: height + 24,
+    margin: { ...margin, b: margin.b + 24 },
+    annotations: [...annotations, source],
+  }
+  await window.Plotly.downloadImage(
+    { data: chart.data, layout },
+    { format, filename: data.name, width: data.width, height: height + 24, scale: 2 },
+  )
+}
+
+export default function ({ data, parentElement }) {
+  const status = parentElement.querySelector("[role=status]")
+  for (const button of parentElement.querySelectorAll("button")) {
+    button.textContent = data.labels[button.dataset.format]
+    button.onclick = async () => {
+      status.textContent = ""
+      try {
+        await save(button.dataset.format, data)
+      } catch {
+        status.textContent = data.failed
+      }
+    }
+  }
+}

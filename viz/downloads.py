@@ -1,0 +1,76 @@
+"""What a reader takes away: the trace as a file, the chart as a picture, and a link to what is on the page.
+
+The picture is made by the browser, from the plotly that Streamlit has loaded, with its provenance under it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from model_probe.trace import NormTrace
+from model_probe.trace_files import to_csv, to_json
+from viz.shell import Page
+
+PICTURE_WIDTH: Final = 1200  # pixels, drawn at twice that
+
+_picture = st.components.v2.component(
+    "rmsnorm_lab_picture",
+    html='<div class="picture"><button type="button" data-format="png"></button>'
+    '<button type="button" data-format="svg"></button><span role="status"></span></div>\n',
+    css=(Path(__file__).with_name("downloads.css")).read_text(encoding="utf-8"),
+    js=(Path(__file__).with_name("downloads.js")).read_text(encoding="utf-8"),
+)
+
+
+def downloads(page: Page, trace: NormTrace, *, chart: str, source: str) -> None:
+    """Draws the buttons: the trace as JSON and CSV, the chart of this key as PNG and SVG with `source` under it."""
+    name = file_stem(trace)
+    with st.container(key="probe-downloads", horizontal=True, vertical_alignment="center"):
+        for ending, mime, write in (
+            ("json", "application/json", to_json),
+            ("csv", "text/csv", to_csv),
+        ):
+            st.download_button(
+                page.t(f"downloads.{ending}"),
+                data=partial(write, trace),
+                file_name=f"{name}.{ending}",
+                mime=mime,
+                key=f"probe-download-{ending}",
+                on_click="ignore",
+            )
+        _picture(
+            key="probe-picture",
+            data={
+                "chart": chart,
+                "name": name,
+                "width": PICTURE_WIDTH,
+                "source": source,
+                "labels": {kind: page.t(f"downloads.{kind}") for kind in ("png", "svg")},
+                "failed": page.t("downloads.failed"),
+            },
+            width="content",
+        )
+
+
+def link_here(page: Page) -> None:
+    """Draws the address of exactly this state, to be copied; a typed prompt is never in it."""
+    with st.popover(page.t("downloads.link"), type="tertiary"):
+        st.markdown(page.t("downloads.link_note"))
+        st.code(_address(page), language=None, wrap_lines=True)
+
+
+def file_stem(trace: NormTrace) -> str:
+    """What files of this trace are called: the checkpoint and the first words of the prompt."""
+    said = re.sub(r"\W+", "-", trace.prompt)[:32].strip("-").lower()
+    return "-".join(filter(None, ("rmsnorm", trace.checkpoint.name.replace("/", "-"), said)))
+
+
+def _address(page: Page) -> str:
+    query = {**st.query_params.to_dict(), "lang": page.lang}
+    return f"{(st.context.url or '').split('?')[0]}?{urlencode(query)}"

@@ -1,0 +1,260 @@
+"""The controls of the probe: what is measured, how it is read out, and which layer, norm and token are looked at.
+
+Every choice that a link can hold is a code in the address (`viz.address`); a prompt that the reader typed is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+import streamlit as st
+
+from model_probe.presets import DEFAULT, PRESETS
+from model_probe.trace import NormTrace, SiteTrace
+from viz import measure
+from viz.address import Choice, bind
+from viz.figures.base import token_label
+from viz.figures.depth import ROLES, DepthView
+from viz.figures.heatmap import HeatmapView, cell_of
+from viz.figures.tokens import TokensView
+from viz.provenance import Origin
+from viz.reading import FINAL, LINES, SINK_CODES, STATISTIC_CODES, Reading, layers, site_codes, sites_of
+from viz.shell import Page
+from viz.text import literal
+
+MAX_CHARS: Final = 12_000  # of a typed prompt; the token limit of `capture` cuts what is still too long
+HEATMAP: Final = "probe-heatmap"  # key of the heat map, whose clicks arrive under it
+OWN: Final = "own"  # the prompt is the reader's
+
+_PROMPT: Final = Choice("prompt", (*PRESETS, OWN), DEFAULT)
+_LINE_SETS: Final = tuple("-".join(some) for n in range(len(ROLES) + 1) for some in combinations(ROLES, n))
+_LINES: Final = Choice("lines", tuple(s or "none" for s in _LINE_SETS), "-".join(LINES))
+_AXIS: Final = Choice("axis", ("log", "linear"), "log")
+_STATISTIC: Final = Choice("statistic", STATISTIC_CODES, "median")
+_SINKS: Final = Choice("sinks", SINK_CODES, "counted")
+_SERIES: Final = Choice("series", tuple(LINES), "residual")
+_DEFAULT_LAYER: Final = 4  # where the sink of the recorded prompt is at its largest
+_TEXT: Final = "probe.text"
+_SHOWN: Final = "probe.shown"  # (origin, preset id or prompt) of the trace on the page
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The trace on the page, and what a run would measure instead."""
+
+    trace: NormTrace
+    origin: Origin
+    text: str  # of the prompt in the box
+
+    @property
+    def is_current(self) -> bool:
+        """Whether what is shown was measured live on exactly the prompt in the box: nothing to run."""
+        return self.origin == "live" and self.trace.prompt == self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """How the trace is read and where the reader looks."""
+
+    lines: tuple[str, ...]  # of viz.figures.depth.ROLES
+    axis: str
+    reading: Reading
+    layer: str
+    site: SiteTrace
+    token: int
+    series: str  # of viz.reading.LINES, for the pictures that show one
+
+    @property
+    def depth(self) -> DepthView:
+        """The view of the depth chart."""
+        return DepthView(self.lines, self.reading, self.axis, self.layer)
+
+    @property
+    def tokens(self) -> TokensView:
+        """The view of the token bars."""
+        return TokensView(self.series, self.axis, self.token)
+
+    @property
+    def heatmap(self) -> HeatmapView:
+        """The view of the heat map."""
+        return HeatmapView(self.series, self.layer, self.token)
+
+
+def prompt_controls(page: Page) -> Shown:
+    """Draws presets, prompt box, Run and the fetch offer; says what is shown now."""
+    code = bind(_PROMPT)[_PROMPT.name]
+    if code != OWN and st.session_state.get(_TEXT) != PRESETS[code]:
+        st.session_state[_TEXT] = PRESETS[code]
+    st.pills(
+        page.t("probe.prompt"),
+        _PROMPT.codes,
+        required=True,
+        key=_PROMPT.key,
+        format_func=lambda c: page.t("probe.own") if c == OWN else page.t(f"common.preset.{c}"),
+        on_change=_take_preset,
+    )
+    text = st.text_area(
+        page.t("probe.text"),
+        key=_TEXT,
+        label_visibility="collapsed",
+        max_chars=MAX_CHARS,
+        height=132,
+        placeholder=page.t("probe.placeholder"),
+        on_change=_take_typed,
+        persist_state="session",
+    )
+    shown = _shown(code, (text or "")[:MAX_CHARS])
+    _run(page, shown)
+    return shown
+
+
+def reading_controls(page: Page, trace: NormTrace) -> Looked:
+    """Draws the choices of lines, axis, statistic and token; says how to read and where the reader looks."""
+    layer_choice = _layer_choice(trace)
+    token_choice = Choice("token", tuple(str(t.position) for t in trace.tokens), "0")
+    chosen = bind(_LINES, _AXIS, _STATISTIC, _SINKS, _SERIES, layer_choice, token_choice)
+    site_choice = _site_choice(trace, chosen["layer"])
+    site = bind(site_choice)["site"]
+    _several(page.t("probe.lines"), _LINES, ROLES, lambda role: page.t(f"common.series.{role}"))
+    _one(page.t("probe.axis"), _AXIS, lambda axis: page.t(f"probe.{axis}"))
+    _one(page.t("probe.statistic"), _STATISTIC, lambda s: page.t(f"common.statistic.{s}"))
+    _switch(page.t("probe.leave_sinks_out"), _SINKS, on="left_out", off="counted")
+    st.selectbox(
+        page.t("probe.token"),
+        token_choice.codes,
+        key=token_choice.key,
+        format_func=lambda code: f"{code} · {token_label(trace.tokens[int(code)], 24)}",
+    )
+    token = int(chosen["token"])
+    return Looked(
+        lines=() if chosen["lines"] == "none" else tuple(chosen["lines"].split("-")),
+        axis=chosen["axis"],
+        reading=Reading(chosen["statistic"], token, chosen["sinks"]),
+        layer=chosen["layer"],
+        site=site_codes(sites_of(trace, chosen["layer"]))[site],
+        token=token,
+        series=chosen["series"],
+    )
+
+
+def layer_control(page: Page, trace: NormTrace) -> None:
+    """Draws the layer selector. Its choice is bound in `reading_controls`."""
+    choice = _layer_choice(trace)
+    if len(choice.codes) > 1:  # a slider needs two ends
+        st.select_slider(
+            page.t("probe.layer"),
+            choice.codes,
+            key=choice.key,
+            format_func=lambda code: page.t("figures.final_tick") if code == FINAL else code,
+        )
+
+
+def site_controls(page: Page, looked: Looked, trace: NormTrace) -> None:
+    """Draws the choice of a norm of the layer and of the series that bars and map show."""
+    sites = site_codes(sites_of(trace, looked.layer))
+    roles = [site.role for site in sites.values()]
+
+    def name(code: str) -> str:
+        role = page.t(f"common.role.{sites[code].role}")
+        return role if roles.count(sites[code].role) == 1 else f"{role} · {literal(code)}"
+
+    with st.container(horizontal=True, key="probe-site"):
+        _one(page.t("probe.site"), _site_choice(trace, looked.layer), name)
+        _one(page.t("probe.series"), _SERIES, lambda line: page.t(f"common.series.{line}"))
+
+
+def take_click(trace: NormTrace) -> None:
+    """A cell of the heat map was clicked: its layer, norm and token become the ones looked at."""
+    points = st.session_state[HEATMAP].selection.points
+    cell = cell_of(trace, points[0]) if points else None
+    if cell is not None:
+        name, layer, token = cell
+        codes = site_codes(sites_of(trace, layer))
+        st.session_state[_layer_choice(trace).key] = layer
+        st.session_state[_site_choice(trace, layer).key] = next(c for c, s in codes.items() if s.name == name)
+        st.session_state["choice.token"] = str(token)
+
+
+def _shown(code: str, text: str) -> Shown:
+    """What this session measured of the text, else the preset's recording, else what was shown before."""
+    recorded = measure.recording().traces
+    if measure.measured(text) is not None:
+        st.session_state[_SHOWN] = ("live", text)
+    elif code != OWN:
+        st.session_state[_SHOWN] = ("recording", code)
+    origin, which = st.session_state.get(_SHOWN, ("recording", DEFAULT))
+    trace = measure.measured(which) if origin == "live" else recorded[which]
+    if trace is None:  # the session has forgotten its oldest results
+        return Shown(recorded[DEFAULT], "recording", text)
+    return Shown(trace, origin, text)
+
+
+def _run(page: Page, shown: Shown) -> None:
+    running = measure.job() is not None
+    st.button(
+        page.t("probe.running" if running else "probe.run"),
+        key="probe-run",
+        type="primary",
+        width="stretch",
+        disabled=running or shown.is_current or not shown.text,
+        on_click=measure.start_measuring,
+        args=(shown.text,),
+    )
+
+
+def _take_preset() -> None:
+    code = st.session_state[_PROMPT.key]
+    measure.forget_failure()
+    if code != OWN:
+        st.session_state[_TEXT] = PRESETS[code]
+    elif st.session_state.get(_TEXT) in PRESETS.values():
+        st.session_state[_TEXT] = ""
+
+
+def _take_typed() -> None:
+    text = st.session_state[_TEXT]
+    measure.forget_failure()
+    st.session_state[_PROMPT.key] = next((code for code, prompt in PRESETS.items() if prompt == text), OWN)
+
+
+def _layer_choice(trace: NormTrace) -> Choice:
+    codes = layers(trace)
+    numbered = [code for code in codes if code != FINAL]
+    default = numbered[min(_DEFAULT_LAYER, len(numbered) - 1)] if numbered else codes[0]
+    return Choice("layer", codes, default)
+
+
+def _site_choice(trace: NormTrace, layer: str) -> Choice:
+    codes = tuple(site_codes(sites_of(trace, layer)))
+    return Choice("site", codes, codes[0])
+
+
+def _one(label: str, choice: Choice, name: Callable[[str], str]) -> None:
+    st.segmented_control(label, choice.codes, required=True, key=choice.key, format_func=name, wrap=True)
+
+
+def _several(label: str, choice: Choice, options: tuple[str, ...], name: Callable[[str], str]) -> None:
+    """Any number of options, held in the address as one code."""
+    key = f"{choice.key}.several"
+    code = st.session_state[choice.key]
+    st.session_state[key] = [] if code == "none" else code.split("-")
+
+    def changed() -> None:
+        taken = st.session_state[key]
+        st.session_state[choice.key] = "-".join(o for o in options if o in taken) or "none"
+
+    st.pills(label, options, selection_mode="multi", key=key, format_func=name, on_change=changed, wrap=True)
+
+
+def _switch(label: str, choice: Choice, *, on: str, off: str) -> None:
+    """A toggle between two codes."""
+    key = f"{choice.key}.switch"
+    st.session_state[key] = st.session_state[choice.key] == on
+
+    def changed() -> None:
+        st.session_state[choice.key] = on if st.session_state[key] else off
+
+    st.toggle(label, key=key, on_change=changed)

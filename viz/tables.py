@@ -1,0 +1,134 @@
+"""Tables of a layer's norms and of the exercise, as HTML with every text of the checkpoint escaped.
+
+A real <table>: read by a screen reader, selectable, and scrolled in its own box on a phone.
+Neither Streamlit nor torch is imported here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Final, Literal
+
+import numpy as np
+
+from model_probe.summaries import summarize
+from model_probe.trace import NormTrace, SiteTrace
+from viz.figures.base import token_label
+from viz.reading import LINES, Reading
+from viz.text import NOT_A_NUMBER, Words, number
+
+LATER_LAYER: Final = 22  # near the end of the recorded checkpoint's 24
+_FIGURES: Final = ("l2", "rms", "mean", "std", "abs_max")  # of the input and of the output, in this order
+
+
+def site_table(trace: NormTrace, sites: Sequence[SiteTrace], words: Words, reading: Reading) -> str:
+    """One column a norm, one row a fact or a number; numbers over the tokens as `reading` says."""
+    rows = [_row(words.t(f"tables.{name}"), [fact(site) for site in sites]) for name, fact in _facts(words)]
+    for side in ("input", "normalized", "output"):
+        rows.append(_group(words.t(f"tables.{side}"), len(sites)))
+        for figure in _FIGURES if side != "normalized" else ("l2",):
+            values = [number(_value(site, side, figure, reading), 4) for site in sites]
+            rows.append(_row(words.t(f"tables.{figure}"), values, figure=f"{side}.{figure}"))
+    if any(site.non_finite for site in sites):
+        rows.append(_row(words.t("tables.non_finite"), [str(site.non_finite) for site in sites]))
+    heads = "".join(f'<th scope="col">{escape(words.t(f"common.role.{site.role}"))}</th>' for site in sites)
+    caption = escape(_caption(trace, words, reading))
+    return (
+        f'<div class="lab-table" tabindex="0" role="region" aria-label="{caption}"><table><caption>{caption}</caption>'
+        f"<thead><tr><td></td>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def contrasted(trace: NormTrace, words: Words) -> tuple[SiteTrace, SiteTrace, tuple[str, str]]:
+    """The exercise's two norms and their names: the first of layer 0 and of LATER_LAYER, or of the last layer there
+    is; the final norm where a model has one layer only."""
+    sites = trace.depth()
+    numbered = [site.layer for site in sites if site.layer is not None]
+    later = min(LATER_LAYER, max(numbered, default=0))
+    second = next((site for site in sites if site.layer == later and later), sites[-1])
+    names = [
+        words.t("figures.final_norm") if site.layer is None else words.t("figures.layer", layer=site.layer)
+        for site in (sites[0], second)
+    ]
+    return sites[0], second, (names[0], names[1])
+
+
+def contrast_table(
+    first: SiteTrace,
+    second: SiteTrace,
+    words: Words,
+    names: tuple[str, str],
+    state: Literal["veiled", "shown"],
+) -> str:
+    """Median L2 of the three lines at two norms; while veiled, the second column and the factor are question marks."""
+    shown = state == "shown"
+    rows = []
+    for line, series in LINES.items():
+        a, b = (summarize(site.series(series)) for site in (first, second))
+        cells = [number(a, 4), number(b, 4) if shown else "?", f"× {number(b / a)}" if shown and a else "?"]
+        rows.append(_row(words.t(f"common.series.{line}"), cells, figure=f"exercise.{line}"))
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in (*names, words.t("tables.factor")))
+    caption = escape(words.t("tables.contrast"))
+    return (
+        f'<div class="lab-table"><table><caption>{caption}</caption>'
+        f"<thead><tr><td></td>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _facts(words: Words) -> list[tuple[str, Callable[[SiteTrace], str]]]:
+    return [
+        ("name", lambda site: site.name),
+        ("class", lambda site: site.class_name),
+        ("size", lambda site: _size(site, words)),
+        ("eps", lambda site: number(site.eps, 2)),
+        ("gain", lambda site: _gain(site, words)),
+    ]
+
+
+def _size(site: SiteTrace, words: Words) -> str:
+    if site.heads is None:
+        return str(site.size)
+    return words.t("tables.per_head", size=site.size, heads=site.heads)
+
+
+def _gain(site: SiteTrace, words: Words) -> str:
+    convention = words.t(f"tables.convention.{site.gain_convention}")
+    if site.gain is None:
+        return convention if site.why_no_gain is None else f"{NOT_A_NUMBER} {site.why_no_gain}"
+    return words.t("tables.gain_rms", convention=convention, rms=number(site.gain.rms))
+
+
+def _value(site: SiteTrace, side: str, figure: str, reading: Reading) -> float:
+    """One number of the table; the rms is the root that divides (with eps), or of the output the plain one."""
+    if figure != "rms":
+        return reading.value(site, f"{side}_{figure}")
+    statistic = "median" if reading.statistic == "token" else reading.statistic
+    l2 = site.series(f"{side}_l2")[reading.tokens(site)].astype(np.float64)
+    eps = site.eps if side == "input" and math.isfinite(site.eps) else 0.0
+    return summarize(np.sqrt(l2**2 / site.size + eps), statistic)
+
+
+def _caption(trace: NormTrace, words: Words, reading: Reading) -> str:
+    if reading.statistic == "token":
+        token = trace.tokens[reading.token]
+        return words.t("tables.of_token", token=token_label(token), position=token.position)
+    over = "tables.without_sinks" if reading.sinks == "left_out" else "tables.of_all"
+    return words.t(over, statistic=words.t(f"common.statistic.{reading.statistic}"), n=len(trace.tokens))
+
+
+def _row(label: str, cells: Sequence[str], figure: str | None = None) -> str:
+    """A row; `figure` marks the numbers for those who look them up: data-figure="input.l2"."""
+    mark = "" if figure is None else f' class="lab-number" data-figure="{figure}"'
+    values = "".join(f"<td{mark}>{_breakable(cell)}</td>" for cell in cells)
+    return f'<tr><th scope="row">{escape(label)}</th>{values}</tr>'
+
+
+def _group(label: str, columns: int) -> str:
+    return f'<tr class="lab-group"><th scope="rowgroup" colspan="{columns + 1}">{escape(label)}</th></tr>'
+
+
+def _breakable(text: str) -> str:
+    """Escaped, with a chance to break after the dots and before the underscores of a module's name."""
+    return escape(text).replace(".", ".<wbr>").replace("_", "<wbr>_") if text[:1].isalpha() else escape(text)
