@@ -1,0 +1,61 @@
+"""Two things timed in turn in one run, and their ratio with its spread.
+
+A machine that others use has no seconds to speak of; what holds is how much longer one thing takes
+than another that ran right before or after it. Which of the two goes first changes from pair to pair.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+PAIRS = 15
+PAIRS_WHEN_SLOW = 5  # where one of the two takes over SLOW seconds
+SLOW = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """What was compared with what, and how it came out."""
+
+    what: str
+    bound: float
+    ratios: tuple[float, ...]  # one a pair
+    seconds: float  # median of the thing that is compared against, for a sense of scale
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.ratios)
+
+    def line(self) -> str:
+        """One row of the table: the median is judged, the quartiles are the spread."""
+        low, _, high = statistics.quantiles(self.ratios, n=4)
+        verdict = "pass" if self.median <= self.bound else "FAIL"
+        return (
+            f"{self.what:56} {self.median:6.3f}  [{low:.3f}, {high:.3f}]  n={len(self.ratios):2d}"
+            f"  base {self.seconds:8.3f} s  bound {self.bound:5.2f}  {verdict}"
+        )
+
+
+def compare(what: str, bound: float, thing: Callable[[], object], base: Callable[[], object]) -> Ratio:
+    """Time `thing` against `base` in interleaved pairs, after one of each to warm up."""
+    base()
+    first = _seconds(thing)
+    pairs = PAIRS_WHEN_SLOW if first > SLOW else PAIRS
+    ratios, bases = [], []
+    for pair in range(pairs):
+        if pair % 2:
+            measured, against = _seconds(thing), _seconds(base)
+        else:
+            against, measured = _seconds(base), _seconds(thing)
+        ratios.append(measured / against)
+        bases.append(against)
+    return Ratio(what, bound, tuple(ratios), statistics.median(bases))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
