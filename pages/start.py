@@ -23,11 +23,11 @@ page = open_page("start")
 page.prose("start/what")
 
 trace = load_recording().traces[DEFAULT]
-st.subheader(page.t("start.map.heading"), anchor=False)
+st.header(page.t("start.map.heading"), anchor=False)
 st.html(forward_map(page.words, trace.checkpoint.num_layers))
 page.prose("start/map")
 
-st.subheader(page.t("start.growth.heading"), anchor=False)
+st.header(page.t("start.growth.heading"), anchor=False)
 guess = predict(page, "growth", FACTORS)
 view = VEILED if guess is None else DepthView()
 figure = depth_figure(trace, page.words, page.palette, view)
@@ -65,7 +65,7 @@ if guess is not None:
     )
     page.link("probe", page.t("start.way.measure"))
 
-st.subheader(page.t("start.way.heading"), anchor=False)
+st.header(page.t("start.way.heading"), anchor=False)
 page.prose("start/way", minutes=core_minutes())
 with st.container(key="start-route", horizontal=True, vertical_alignment="center"):
     for entry in BOOK:

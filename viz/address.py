@@ -108,6 +108,11 @@ def language(browser_locale: str | None) -> str:
     return "en"
 
 
+def set_language(lang: str) -> None:
+    """Writes the language into the address; all else in it stays."""
+    st.query_params[LANGUAGE] = lang
+
+
 def _remember(choices: tuple[Choice, ...], chosen: Mapping[str, str]) -> None:
     stem = st.session_state.get(_PAGE)
     if stem is None:

@@ -64,13 +64,13 @@ class Page:
         st.markdown(self.words.prose(piece, **values))
 
     def link(self, stem: str, label: str | None = None, *, icon: str | None = None, **choices: str) -> None:
-        """Draws a link to a page that exists, in a given state (parameter=code), else as it was left.
+        """Draws a link to a page, in a given state (parameter=code), else as the reader left it.
 
-        A page of the book whose script is not there yet draws as plain text.
+        Plain text where there is nowhere to go: on the page itself, and for a page whose script is not there yet.
         """
         target = entry(stem)
         text = label if label is not None else self.t(f"common.page.{stem}")
-        if not target.script.is_file():
+        if target == self.entry or not target.script.is_file():
             st.markdown(text)
             return
         query = {address.LANGUAGE: self.lang, **(choices or address.remembered(stem))}
@@ -179,14 +179,14 @@ def _contents(page: Page) -> None:
                 st.caption(page.t(f"common.section.{section}"))
             for candidate in pages:
                 title = page.t(f"common.page.{candidate.stem}")
-                if candidate == page.entry:
-                    title = f"**{title}**"
                 page.link(candidate.stem, f"{title} *{page.t('common.minutes', n=candidate.minutes)}*")
 
 
 def _languages(page: Page) -> None:
-    """中文 | English: the address stays as it is, but for its language."""
-    here = _streamlit_page(page.entry, page.words)
+    """中文 | English: the address stays as it is, but for its language.
+
+    Buttons, not links: Streamlit leaves the address alone when a page links to itself.
+    """
     with st.container(
         key="shell-languages", horizontal=True, vertical_alignment="center", width="content", gap=None
     ):
@@ -195,5 +195,6 @@ def _languages(page: Page) -> None:
             if lang == page.lang:
                 st.markdown(name)
             else:
-                query = {**st.query_params.to_dict(), address.LANGUAGE: lang}
-                st.page_link(here, label=name, query_params=query)
+                st.button(
+                    name, type="tertiary", key=f"shell-{lang}", on_click=address.set_language, args=(lang,)
+                )

@@ -34,7 +34,7 @@ def measured_factor() -> float:
 def said(app: AppTest) -> str:
     """All the prose of the page."""
     assert not app.exception
-    return "\n".join(element.value for element in (*app.markdown, *app.caption, *app.subheader))
+    return "\n".join(element.value for element in (*app.markdown, *app.caption, *app.header))
 
 
 def figure(app: AppTest) -> dict[str, object]:

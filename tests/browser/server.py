@@ -33,15 +33,19 @@ class Server:
 
 
 @contextmanager
-def running_app(log_file: Path, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
+def running_app(
+    log_file: Path, environment: Mapping[str, str] | None = None, script: str = "app.py"
+) -> Iterator[Server]:
     """Starts the app with these environment variables added, waits until it answers, ends it on leaving.
+
+    `script` is another page to serve instead, relative to the project's folder.
 
     Raises:
         RuntimeError: it did not answer in time; the message holds its log.
     """
     port = _free_port()
     command = [
-        sys.executable, "-m", "streamlit", "run", "app.py",
+        sys.executable, "-m", "streamlit", "run", script,
         "--server.port", str(port), "--server.address", "127.0.0.1", "--server.headless", "true",
     ]  # fmt: skip
     with log_file.open("wb") as log:
