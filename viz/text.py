@@ -12,6 +12,9 @@ plural forms is a table of CLDR categories and is chosen by `n`:
 
     tokens = { one = "{n} token", other = "{n} tokens" }
 
+Two fields need no value from the caller, `{cite[zhang2019]}` and `{cited[time_saved_most]}`: a link to a
+cited work, and a cited number, of `viz/sources.py`.
+
 Neither Streamlit nor torch is imported here.
 """
 
@@ -27,6 +30,8 @@ from pathlib import Path
 from typing import Final, TypeGuard
 
 from babel import Locale
+
+from viz.sources import NUMBERS, SOURCES
 
 LANGUAGES: Final = ("zh", "en")
 TEXT_FOLDER: Final = Path(__file__).resolve().parent.parent / "pages" / "text"
@@ -66,6 +71,10 @@ class Words:
             raise ValueError(f"lang is one of {LANGUAGES}, not {lang!r}")
         self.lang = lang
         self._plural_form = Locale(lang).plural_form
+        self._sources = {
+            "cite": {key: source.link(lang) for key, source in SOURCES.items()},
+            "cited": {key: number(cited.value, cited.digits) for key, cited in NUMBERS.items()},
+        }
         home = folder / lang
         self._labels: dict[str, Label] = {}
         for path in sorted(home.glob("*.toml")):
@@ -84,7 +93,7 @@ class Words:
         entry = self._labels[label]
         if isinstance(entry, dict):
             entry = entry[self._plural_form(float(str(values["n"])))]
-        return entry.format(**values)
+        return entry.format(**self._sources, **values)
 
     def prose(self, piece: str, **values: object) -> str:
         """The Markdown of this id, with its values filled in.
@@ -94,7 +103,7 @@ class Words:
         Raises:
             KeyError: there is no such id, or the prose names a value that was not given.
         """
-        return self._prose[piece].format(**values)
+        return self._prose[piece].format(**self._sources, **values)
 
     def templates(self) -> Mapping[str, tuple[str, ...]]:
         """Every id with its unformatted text: one string, or one a plural form."""
