@@ -9,9 +9,10 @@ NaN in NPZ and in memory, and is counted in `non_finite`. Infinities come back a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,6 +118,37 @@ class SiteTrace:
         return getattr(self.input if side == "input" else self.output, statistic)
 
 
+class PlacedSite(Protocol):
+    """What says where a norm site lies: a `SiteTrace`, or a `NormSite` that no prompt has passed yet."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def layer(self) -> int | None: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+
+
+Placed = TypeVar("Placed", bound=PlacedSite)
+
+
+def depth_sites(sites: Iterable[Placed], hidden_size: int) -> tuple[Placed, ...]:
+    """The hidden-size sites along the residual stream, in order, the final norm last.
+
+    Those whose input is the residual; where a model has none but the final one (OLMo 2 norms only
+    what its branches give back), every hidden-size site outside attention heads.
+    """
+    sites = tuple(sites)
+    stream = tuple(site for site in sites if site.role in RESIDUAL_ROLES)
+    if any(site.role != "final" for site in stream):
+        return stream
+    return tuple(
+        site for site in sites if site.size == hidden_size and site.role not in (*PER_HEAD_ROLES, "latent")
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class NormTrace:
     """One prompt through one checkpoint: every norm site in the order in which it ran."""
@@ -135,19 +167,8 @@ class NormTrace:
         raise KeyError(name)
 
     def depth(self) -> tuple[SiteTrace, ...]:
-        """The hidden-size sites along the residual stream, in order, the final norm last.
-
-        Those whose input is the residual; where a model has none but the final one (OLMo 2 norms
-        only what its branches give back), every hidden-size site outside attention heads.
-        """
-        stream = tuple(site for site in self.sites if site.role in RESIDUAL_ROLES)
-        if any(site.role != "final" for site in stream):
-            return stream
-        return tuple(
-            site
-            for site in self.sites
-            if site.size == self.checkpoint.hidden_size and site.role not in (*PER_HEAD_ROLES, "latent")
-        )
+        """The hidden-size sites along the residual stream, in order, the final norm last: `depth_sites`."""
+        return depth_sites(self.sites, self.checkpoint.hidden_size)
 
     def non_finite_sites(self) -> tuple[SiteTrace, ...]:
         """The sites at which a NaN or an infinity passed, in order."""

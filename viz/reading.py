@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_probe.summaries import STATISTICS, sinks, summarize
-from model_probe.trace import RESIDUAL_ROLES, NormTrace, SiteTrace, Token
+from model_probe.trace import RESIDUAL_ROLES, NormTrace, Placed, PlacedSite, SiteTrace, Token
+
+Of = TypeVar("Of", bound=PlacedSite, covariant=True)
 
 # The lines of the lesson and the trace's series that each of them draws.
 LINES: Final[Mapping[str, str]] = MappingProxyType(
@@ -76,23 +78,31 @@ def sink_tokens(trace: NormTrace) -> tuple[Token, ...]:
     return tuple(trace.tokens[i] for i in np.argsort(-counts, kind="stable") if counts[i])
 
 
-def layers(trace: NormTrace) -> tuple[str, ...]:
+class Sited(Protocol[Of]):
+    """What has norm sites in order: a trace, or a checkpoint's gains."""
+
+    @property
+    def sites(self) -> tuple[Of, ...]: ...
+    def depth(self) -> tuple[Of, ...]: ...
+
+
+def layers(trace: Sited[PlacedSite]) -> tuple[str, ...]:
     """What the layer selector offers, as codes: "0", "1", …, and "final" where there are norms outside the layers."""
     codes = dict.fromkeys(layer_code(site) for site in trace.sites)
     return tuple(sorted((c for c in codes if c != FINAL), key=int)) + ((FINAL,) if FINAL in codes else ())
 
 
-def layer_code(site: SiteTrace) -> str:
+def layer_code(site: PlacedSite) -> str:
     """The layer of a site as a code."""
     return FINAL if site.layer is None else str(site.layer)
 
 
-def sites_of(trace: NormTrace, layer: str) -> tuple[SiteTrace, ...]:
+def sites_of(trace: Sited[Placed], layer: str) -> tuple[Placed, ...]:
     """The sites of one layer, in the order in which they run."""
     return tuple(site for site in trace.sites if layer_code(site) == layer)
 
 
-def site_codes(sites: Sequence[SiteTrace]) -> dict[str, SiteTrace]:
+def site_codes(sites: Sequence[Placed]) -> dict[str, Placed]:
     """The sites of one layer by code: the last part of the name, or all of it where two would be called the same."""
     last = [site.name.rsplit(".", 1)[-1] for site in sites]
     return {
@@ -105,7 +115,7 @@ def reads_residual(trace: NormTrace) -> bool:
     return all(site.role in RESIDUAL_ROLES for site in trace.depth())
 
 
-def layer_ticks(trace: NormTrace, at_most: int) -> Iterator[tuple[int, str]]:
+def layer_ticks(trace: Sited[PlacedSite], at_most: int) -> Iterator[tuple[int, str]]:
     """Where an axis over the depth has its labels: (position, layer code), evenly thinned, the final norm kept."""
     first: dict[str, int] = {}
     for position, site in enumerate(trace.depth()):

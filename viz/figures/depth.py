@@ -6,6 +6,7 @@ Three lines (into the norm, after the division, after the gain), √d as the ref
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +15,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from model_probe.summaries import sinks
-from model_probe.trace import NormTrace, SiteTrace
+from model_probe.trace import NormTrace, PlacedSite, SiteTrace
 from viz.figures.base import (
     LABEL_SIZE,
     TICK_SIZE,
@@ -82,8 +83,8 @@ def depth_figure(trace: NormTrace, words: Words, palette: Palette, view: DepthVi
         tickvals=[position for position, _ in ticks],
         ticktext=[words.t("figures.final_tick") if code == FINAL else code for _, code in ticks],
     )
-    _mark_layer(figure, sites, view.layer, palette)
-    _reference(figure, root, palette)
+    mark_layer(figure, sites, view.layer, palette)
+    reference_line(figure, root, palette)
     for role in view.lines:
         _line(figure, role, values[role], trace=trace, words=words, palette=palette)
     _crosses(figure, trace, 10 ** (low + 0.05) if view.axis == "log" else 0.0, words=words, palette=palette)
@@ -92,7 +93,7 @@ def depth_figure(trace: NormTrace, words: Words, palette: Palette, view: DepthVi
         words.t("figures.root", size=trace.checkpoint.hidden_size, root=number(root, 4)),
         root,
     )
-    _end_labels(figure, ends, palette, axis=view.axis, span=(low, high))
+    end_labels(figure, ends, palette, axis=view.axis, span=(low, high))
     return figure
 
 
@@ -177,7 +178,8 @@ def _range(trace: NormTrace, values: dict[str, Floats], view: DepthView) -> tupl
     return 0.0, 1.07 * max([root, *finite.tolist()])
 
 
-def _mark_layer(figure: go.Figure, sites: tuple[SiteTrace, ...], layer: str | None, palette: Palette) -> None:
+def mark_layer(figure: go.Figure, sites: Sequence[PlacedSite], layer: str | None, palette: Palette) -> None:
+    """A band behind the sites of a layer code, on an axis with one step a site."""
     positions = [i for i, site in enumerate(sites) if layer_code(site) == layer]
     if positions:
         figure.add_vrect(
@@ -190,7 +192,8 @@ def _mark_layer(figure: go.Figure, sites: tuple[SiteTrace, ...], layer: str | No
         )
 
 
-def _reference(figure: go.Figure, root: float, palette: Palette) -> None:
+def reference_line(figure: go.Figure, root: float, palette: Palette) -> None:
+    """√d, long-dashed across the figure."""
     style = LINE_STYLES["reference"]
     figure.add_hline(
         y=root,
@@ -265,7 +268,7 @@ def _last(values: Floats) -> float:
     return float(finite[-1]) if finite.size else math.nan
 
 
-def _end_labels(
+def end_labels(
     figure: go.Figure,
     ends: dict[str, tuple[str, float]],
     palette: Palette,
