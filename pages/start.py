@@ -37,7 +37,9 @@ st.caption(provenance(page.words, trace))
 
 factor = growth(trace, "residual")
 nearest = min(FACTORS, key=lambda code: abs(math.log(factor / float(code))))
-if guess is not None:
+if guess is None:
+    st.markdown(page.t("start.growth.veiled"))
+else:
     verdict = "shown" if guess.code is None else "right" if guess.code == nearest else "other"
     said = {} if guess.code is None else {"guess": page.t(f"start.growth.guess.{guess.code}")}
     st.markdown(

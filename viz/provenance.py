@@ -50,5 +50,9 @@ def provenance(
 
 
 def _shortened(prompt: str) -> str:
-    prompt = prompt.replace("\n", "⏎")  # a line break would break the line
-    return prompt if len(prompt) <= _PROMPT_CHARS else prompt[: _PROMPT_CHARS - 1].rstrip() + "…"
+    """The prompt's beginning, ended at a word where one ends nearby."""
+    if len(prompt) <= _PROMPT_CHARS:
+        return prompt
+    start = prompt[:_PROMPT_CHARS]
+    at_word = start.rsplit(" ", 1)[0]
+    return (at_word if len(at_word) > _PROMPT_CHARS // 2 else start) + " …"

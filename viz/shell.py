@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import streamlit as st
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _HERE: Final = Path(__file__).resolve().parent
 _ROUTED: Final = "shell.routed"
+_RESTARTED: Final = "shell.restarted"
 _BROWSER: Final = "shell.browser"
 _LANGUAGE_TAGS: Final = {"zh": "zh-Hans", "en": "en"}
 
@@ -100,12 +101,15 @@ def open_page(stem: str) -> Page:
     """Begins a page: browser title, header and h1 drawn, its language and theme decided.
 
     The first visit after a server start can be a deep link that Streamlit answers by running the page's
-    script without the router; then the router is called from here and the run starts again.
+    script without the router; then the router's list of pages is given from here and the run starts again,
+    once: a page that was started on its own (`streamlit run pages/…`) has no router to come back to.
     """
     reader = words(address.language(st.context.locale))
     if not st.session_state.get(_ROUTED):
         _navigation(reader)
-        st.rerun()
+        if not st.session_state.get(_RESTARTED):
+            st.session_state[_RESTARTED] = True
+            st.rerun()
     address.enter(stem)
     page = Page(entry(stem), reader, palette(_theme()))
     st.set_page_config(
@@ -139,7 +143,7 @@ def _theme() -> Mode:
     Streamlit's answer can be wrong on the first run, and it does not rerun when the system's theme changes.
     """
     reported = st.session_state.get(_BROWSER, {}).get("theme")
-    return cast(Mode, "dark" if (reported or st.context.theme.type) == "dark" else "light")
+    return "dark" if (reported or st.context.theme.type) == "dark" else "light"
 
 
 def _header(page: Page) -> None:

@@ -114,12 +114,18 @@ def test_the_prose_takes_its_numbers_from_the_recording(lang: str) -> None:
 @LANGUAGE
 def test_the_picture_says_where_its_numbers_come_from(lang: str) -> None:
     info = load_recording().checkpoint
-    caption = opened(lang).caption[-1].value.replace("\\", "")
+    caption = "\n".join(element.value for element in opened(lang).caption).replace("\\", "")
     assert info.name in caption
     assert info.source.rsplit("/", 1)[-1] in caption
     assert info.dtype in caption
     assert info.device in caption
     assert info.recorded_at[:4] in caption
+
+
+def test_a_page_that_is_started_without_the_router_still_opens() -> None:
+    app = AppTest.from_file(str(ROOT / "pages" / "start.py"), default_timeout=30).run()
+    assert not app.exception
+    assert app.title[0].value == words("en").t("start.title")
 
 
 def test_no_torch_is_imported() -> None:
