@@ -33,11 +33,11 @@ def bench(page: Page) -> tuple[DeltaGenerator, DeltaGenerator]:
     """
     st.html(_HERE / "probe.css")
     with st.container(key="probe-bench"):
-        st.toggle(page.t("probe.controls"), value=True, key="probe-fold", persist_state="session")
+        st.toggle(page.t("probe.controls"), key="probe-fold", persist_state="session")
         left, right = st.columns([1, 3], gap="large")
     controls = left.container(key="probe-controls")
     with controls:
-        _typing(key="probe-typing", data={"key": "probe.text"})
+        _typing(key="probe-typing", data={"field": "probe-text"})
     return controls, right.container(key="probe-picture-column")
 
 
@@ -45,7 +45,7 @@ def offer_checkpoint(page: Page) -> None:
     """Says on what a run would measure; where no checkpoint is there, offers to fetch the recorded one."""
     here = measure.checkpoint_here()
     if here is not None:
-        st.caption(page.t("probe.here", name=literal(Path(here).name if "/" in here else here)))
+        st.caption(page.t("probe.here", name=literal(Path(here).name if Path(here).exists() else here)))
         return
     wanted = measure.recorded_checkpoint()
     size = page.t("probe.megabytes", n=round(wanted.size / 1e6))

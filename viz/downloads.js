@@ -3,6 +3,7 @@
 async function save(format, data) {
   const chart = document.querySelector(`.st-key-${CSS.escape(data.chart)} .js-plotly-plot`)
   const { margin, height, annotations = [], font } = chart.layout
+  const foot = 10 + 15 * data.source.split("<br>").length
   const source = {
     text: data.source,
     x: 0,
@@ -14,19 +15,20 @@ async function save(format, data) {
     yanchor: "top",
     yshift: -margin.b,
     showarrow: false,
+    align: "left",
     font: { size: 11, color: chart.layout.xaxis.tickfont?.color ?? font.color },
   }
   const layout = {
     ...chart.layout,
     autosize: false,
     width: data.width,
-    height: height + 24,
-    margin: { ...margin, b: margin.b + 24 },
+    height: height + foot,
+    margin: { ...margin, b: margin.b + foot },
     annotations: [...annotations, source],
   }
   await window.Plotly.downloadImage(
     { data: chart.data, layout },
-    { format, filename: data.name, width: data.width, height: height + 24, scale: 2 },
+    { format, filename: data.name, width: data.width, height: height + foot, scale: 2 },
   )
 }
 

@@ -15,9 +15,12 @@ import streamlit as st
 
 from model_probe.trace import NormTrace
 from model_probe.trace_files import to_csv, to_json
+from viz.figures.base import literal, wrapped
 from viz.shell import Page
+from viz.text import plain
 
 PICTURE_WIDTH: Final = 1200  # pixels, drawn at twice that
+PICTURE_CHARS: Final = 180  # half-widths in a line under the picture
 
 _picture = st.components.v2.component(
     "rmsnorm_lab_picture",
@@ -50,7 +53,7 @@ def downloads(page: Page, trace: NormTrace, *, chart: str, source: str) -> None:
                 "chart": chart,
                 "name": name,
                 "width": PICTURE_WIDTH,
-                "source": source,
+                "source": wrapped(literal(plain(source)), PICTURE_CHARS),
                 "labels": {kind: page.t(f"downloads.{kind}") for kind in ("png", "svg")},
                 "failed": page.t("downloads.failed"),
             },

@@ -82,6 +82,9 @@ def job() -> Job[NormTrace] | Job[Path] | None:
 def start_measuring(prompt: str) -> None:
     """Begin to measure a prompt on the checkpoint that is here, opening it if it is not open yet."""
     st.session_state.pop(_FAILURE, None)
+    if checkpoint_here() is None:
+        st.session_state[_FAILURE] = ProbeError("no_checkpoint")
+        return
     bench = _bench()
     st.session_state[_JOB] = Job(lambda progress: _measure(bench, prompt, progress))
 
@@ -159,11 +162,13 @@ def _fact(value: object) -> str:
 
 
 def _measure(bench: Bench, prompt: str, progress: Progress) -> NormTrace:
-    from model_probe import capture, open_checkpoint  # loads torch
-
     with bench.turns.take(progress):
         if bench.checkpoint is None:
+            from model_probe import open_checkpoint
+
             bench.checkpoint = open_checkpoint("auto", progress=progress)
+        from model_probe import capture  # loads torch, which by now is there
+
         return capture(bench.checkpoint, prompt, progress=progress)
 
 

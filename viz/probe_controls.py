@@ -197,12 +197,15 @@ def _run(page: Page, shown: Shown) -> None:
     st.button(
         page.t("probe.running" if running else "probe.run"),
         key="probe-run",
-        type="primary",
         width="stretch",
         disabled=running or shown.is_current or not shown.text,
-        on_click=measure.start_measuring,
-        args=(shown.text,),
+        on_click=_measure_box,
     )
+
+
+def _measure_box() -> None:
+    # what is in the box now: it may have arrived together with the click
+    measure.start_measuring(st.session_state[_TEXT][:MAX_CHARS])
 
 
 def _take_preset() -> None:

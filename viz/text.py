@@ -163,6 +163,15 @@ def literal(text: str) -> str:
     return _LOST_SPACE.sub("\u00a0", escaped)
 
 
+def plain(markdown: str) -> str:
+    """What `literal` escaped, as it was: for where text is not read as Markdown.
+
+    >>> plain(literal("<b>$x$</b>"))
+    '<b>$x$</b>'
+    """
+    return re.sub(rf"\\([{re.escape(string.punctuation)}])", r"\1", markdown)
+
+
 def number(value: float, digits: int = 3) -> str:
     """A number as the app writes it: `digits` significant digits, thin spaces in thousands.
 

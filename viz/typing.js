@@ -4,16 +4,19 @@
 const PAUSE = 400 // milliseconds
 
 export default function ({ data }) {
-  const field = document.querySelector(`.st-key-${CSS.escape(data.key.replace(/[^\w-]/g, "-"))} textarea`)
-  if (!field || field.dataset.watched) return
-  field.dataset.watched = "true"
+  const field = `.st-key-${data.field} textarea`
   let timer
-  field.addEventListener("input", () => {
+  const onInput = (event) => {
+    if (!event.target.matches?.(field)) return
     clearTimeout(timer)
     timer = setTimeout(() => {
-      field.dispatchEvent(
-        new KeyboardEvent("keydown", { key: "Enter", code: "Enter", ctrlKey: true, metaKey: true, bubbles: true }),
-      )
+      const enter = { key: "Enter", code: "Enter", ctrlKey: true, metaKey: true, bubbles: true }
+      event.target.dispatchEvent(new KeyboardEvent("keydown", enter))
     }, PAUSE)
-  })
+  }
+  document.addEventListener("input", onInput)
+  return () => {
+    clearTimeout(timer)
+    document.removeEventListener("input", onInput)
+  }
 }

@@ -20,7 +20,7 @@ LABEL_SIZE: Final = 13
 TICK_SIZE: Final = 12
 TITLE: Final = "title"  # name of the annotation that is a figure's title
 _LINE_HEIGHT: Final = 21
-TOKEN_CHARS: Final = 16  # longest token label on an axis
+TOKEN_CHARS: Final = 15  # longest token label on an axis
 
 # Given to st.plotly_chart: no logo, no gadgets; the page scrolls under a finger.
 CONFIG: Final[dict[str, Any]] = {
@@ -59,14 +59,17 @@ def visible(text: str) -> str:
 
 
 def token_label(token: Token, at_most: int = TOKEN_CHARS) -> str:
-    """A token as a short readable label, not yet escaped; a control token stands in ⟦ ⟧.
+    """A token as a readable label of at most so many half-widths, not yet escaped; a control token stands in ⟦ ⟧.
 
     >>> token_label(Token(0, 151645, "<|im_end|>", special=True))
     '⟦<|im_end|>⟧'
     """
     text = visible(token.text)
-    if len(text) > at_most:
-        text = text[: at_most - 1] + "…"
+    room = at_most - 2 if token.special else at_most
+    if _half_widths(text) > room:
+        while _half_widths(text) >= room:
+            text = text[:-1]
+        text += "…"
     return f"⟦{text}⟧" if token.special else text
 
 
@@ -105,6 +108,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _half_widths(text: str) -> int:
+    """How wide a text is drawn, in half-widths; entities of `literal` count as what they stand for."""
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in html.unescape(text))
 
 
@@ -130,7 +134,7 @@ def frame(
     palette: Palette,
     *,
     height: int,
-    left: int = 56,
+    left: int = 60,
     right: int = 16,
     bottom: int = 52,
     above: int = 0,
@@ -191,6 +195,8 @@ def title_of(figure: go.Figure) -> str:
 
 
 def site_title(words: Words, layer: int | None, role: str) -> str:
-    """What a norm site is called in a sentence: "layer 4, MLP input"."""
-    label = words.t(f"common.role.{role}")
-    return label if layer is None else words.t("figures.site", layer=layer, role=label)
+    """What a norm site is called at the head of a sentence: "Layer 4, MLP input"."""
+    name = words.t("figures.final_norm") if role == "final" else words.t(f"common.role.{role}")
+    if layer is not None:
+        name = words.t("figures.site", layer=layer, role=name)
+    return name[:1].upper() + name[1:]

@@ -60,7 +60,7 @@ def heatmap_figure(trace: NormTrace, words: Words, palette: Palette, view: Heatm
         heatmap_title(trace, words, view.line),
         palette,
         height=HEIGHT,
-        left=52,
+        left=56,
         bottom=92,
         above=50,
     )

@@ -54,7 +54,7 @@ def tokens_figure(
         tokens_title(trace, site, words, view.line),
         palette,
         height=100 + ROW_HEIGHT * len(values) if rows else COLUMNS_HEIGHT,
-        left=124 if rows else 56,
+        left=124 if rows else 60,
         bottom=52 if rows else 104,
     )
     floor = 10**low if view.axis == "log" else 0.0
