@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from model_probe.summaries import STATISTICS, sinks, summarize
 from model_probe.trace import RESIDUAL_ROLES, NormTrace, Placed, PlacedSite, SiteTrace, Token
 
-Of = TypeVar("Of", bound=PlacedSite, covariant=True)
+Of_co = TypeVar("Of_co", bound=PlacedSite, covariant=True)
 
 # The lines of the lesson and the trace's series that each of them draws.
 LINES: Final[Mapping[str, str]] = MappingProxyType(
@@ -78,12 +78,12 @@ def sink_tokens(trace: NormTrace) -> tuple[Token, ...]:
     return tuple(trace.tokens[i] for i in np.argsort(-counts, kind="stable") if counts[i])
 
 
-class Sited(Protocol[Of]):
+class Sited(Protocol[Of_co]):
     """What has norm sites in order: a trace, or a checkpoint's gains."""
 
     @property
-    def sites(self) -> tuple[Of, ...]: ...
-    def depth(self) -> tuple[Of, ...]: ...
+    def sites(self) -> tuple[Of_co, ...]: ...
+    def depth(self) -> tuple[Of_co, ...]: ...
 
 
 def layers(trace: Sited[PlacedSite]) -> tuple[str, ...]:
