@@ -43,8 +43,10 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _failed(sentence: str) -> int:
-    click.echo(" ".join(sentence.split()), err=True)
+def _failed(message: str) -> int:
+    """Say a failure as one sentence on one line; click's own messages are not always that."""
+    sentence = " ".join(message.replace(". Did you mean", "; did you mean").split())
+    click.echo(sentence if sentence.endswith((".", "?")) else f"{sentence}.", err=True)
     return FAILED
 
 
@@ -139,7 +141,6 @@ def capture_command(
     """Run a prompt and write what every norm did to every token."""
     text = _prompt(prompt, prompt_file)
     from model_probe import capture, open_checkpoint
-    from model_probe.trace_files import to_json
     from model_probe.trace_files import to_json
 
     with Report() as report:

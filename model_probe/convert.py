@@ -81,6 +81,7 @@ def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
             dtype=torch.float32,
             quantization_config=GgufConfig(dequantize=True),
             output_loading_info=True,
+            ignore_mismatched_sizes=True,
         )
         model, report = pair
         refuse_missing(gguf, report)

@@ -76,6 +76,7 @@ def load(
             local_files_only=True,
             trust_remote_code=False,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # the report names them, the error it would raise does not
             key_mapping=_key_mapping(config, model_type, files),
         )
         model, report = pair
@@ -131,7 +132,8 @@ def refuse_missing(path: Path, report: Mapping[str, Any]) -> None:
 
     `report` is what `from_pretrained(output_loading_info=True)` gives; tied weights are not in it.
     """
-    names = sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])})
+    names = sorted(report["missing_keys"])
+    names += (f"{key} (of shape {list(here)}, not {list(due)})" for key, here, due in report["mismatched_keys"])
     # a norm's name tells a reader of this program most
     names.sort(key=lambda name: "norm" not in name)
     if names:

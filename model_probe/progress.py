@@ -23,11 +23,18 @@ STAGES: Final = (
 )
 
 
+class Cancelled(BaseException):  # noqa: N818 - like KeyboardInterrupt, it is not an error
+    """Raised by a progress function to end the work; what was half made is removed.
+
+    Not an Exception, so that nothing on the way up, other libraries' loops among it, takes it for a
+    failure that it could deal with.
+    """
+
+
 class Progress(Protocol):
     """Called with a stage of STAGES, and while it lasts again with what is done of it.
 
-    Whatever the function raises goes through to the caller and ends the work; what was half made
-    is removed. That is how to cancel.
+    It may raise Cancelled, or anything else that is not an Exception.
     """
 
     def __call__(self, stage: str, done: float | None = None, detail: str = "") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from types import TracebackType
 from typing import Any, Final
@@ -21,6 +22,7 @@ STAGE_TEXTS: Final = {
     "discover": "Finding the norms",
     "capture": "Measuring",
 }
+_WIDEST: Final = 100  # columns of a bar
 _WITH_DETAIL: Final = ("look", "unreachable")  # said once for each detail, not once
 
 
@@ -51,7 +53,8 @@ class Report:
             from tqdm import tqdm  # type: ignore[import-untyped]
 
             form = "{desc} {percentage:3.0f} % |{bar}| {elapsed}"
-            self.bar = tqdm(desc=text, total=1.0, bar_format=form, file=sys.stderr, dynamic_ncols=True)
+            width = min(shutil.get_terminal_size().columns, _WIDEST)
+            self.bar = tqdm(desc=text, total=1.0, bar_format=form, file=sys.stderr, ncols=width)
         self.bar.update(done - self.bar.n)
 
     def _close_bar(self) -> None:

