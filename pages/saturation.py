@@ -1,0 +1,98 @@
+"""What the size of a token does to a softmax: too small tells nothing, too large lets nothing be learned."""
+
+import math
+
+import streamlit as st
+
+from model_probe.illustrations import (
+    FLAT_ENTROPY_SHARE,
+    LARGEST_L2,
+    SATURATED_TOP_SHARE,
+    SCORES,
+    SMALLEST_L2,
+    UNIT_L2,
+    attention_at,
+    most_responsive_l2,
+    zone_limits,
+)
+from model_probe.norms import softmax_jacobian_norm
+from viz.live import live
+from viz.live.saturation import TALKED_ABOUT, saturation_slider
+from viz.predict import predict
+from viz.shell import open_page
+from viz.text import number
+
+page = open_page("saturation")
+page.prose("saturation/question")
+
+smallest, unit, drifted, largest = map(attention_at, (SMALLEST_L2, UNIT_L2, TALKED_ABOUT, LARGEST_L2))
+most = attention_at(most_responsive_l2())
+flat_end, peak, saturated_from = (number(l2) for l2 in zone_limits())
+
+guess = predict(page, "response", ("falls", "hump", "rises"))
+live(page, saturation_slider(page.words))
+st.caption(page.t("saturation.illustration", scores=", ".join(map(str, SCORES))))
+if guess is not None:
+    said = {} if guess.code is None else {"guess": page.t(f"saturation.response.guess.{guess.code}")}
+    outcome = "shown" if guess.code is None else "right" if guess.code == "hump" else "other"
+    st.markdown(
+        page.t(
+            "saturation.response.numbers",
+            verdict=page.t(f"saturation.response.{outcome}", **said),
+            small=number(smallest.jacobian),
+            smallest=number(smallest.l2, 1),
+            most=number(most.jacobian),
+            peak=peak,
+            large=number(largest.jacobian, 1),
+            largest=number(largest.l2),
+        )
+    )
+
+st.subheader(page.t("saturation.heading.softmax"), anchor=False)
+page.prose("saturation/softmax")
+
+st.subheader(page.t("saturation.heading.small"), anchor=False)
+page.prose(
+    "saturation/small",
+    smallest=number(smallest.l2, 1),
+    least=number(smallest.shares.min()),
+    greatest=number(smallest.shares.max()),
+    evenness=f"{100 * smallest.entropy_share:.2f} %",
+)
+
+st.subheader(page.t("saturation.heading.large"), anchor=False)
+page.prose(
+    "saturation/large",
+    unit=number(unit.jacobian),
+    most=number(most.jacobian),
+    peak=peak,
+    drifted=number(drifted.l2),
+    top=number(drifted.top, 2),
+    late=number(drifted.jacobian),
+    large=number(largest.jacobian, 1),
+    largest=number(largest.l2),
+)
+
+st.subheader(page.t("saturation.heading.limits"), anchor=False)
+page.prose(
+    "saturation/limits",
+    flat_share=f"{FLAT_ENTROPY_SHARE:.0%}",
+    flat_end=flat_end,
+    peak=peak,
+    top_share=f"{SATURATED_TOP_SHARE:.0%}",
+    saturated_from=saturated_from,
+)
+page.link("probe", page.t("saturation.link.probe"))
+page.link("release", page.t("saturation.link.release"))
+
+with st.expander(page.t("common.deeper")):
+    count = len(SCORES)
+    page.prose(
+        "saturation/deeper",
+        equal=number(float(softmax_jacobian_norm([1 / count] * count))),
+        pair=number(float(softmax_jacobian_norm([0.5, 0.5])), 1),
+        maximum=number(math.log(count), 4),
+        drifted=f"{TALKED_ABOUT:.0f}",
+    )
+
+page.footer()
