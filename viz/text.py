@@ -169,7 +169,7 @@ def plain(markdown: str) -> str:
     >>> plain(literal("<b>$x$</b>"))
     '<b>$x$</b>'
     """
-    return re.sub(rf"\\([{re.escape(string.punctuation)}])", r"\1", markdown)
+    return re.sub(rf"\\([{re.escape(string.punctuation)}])", r"\1", markdown.replace(WORD_JOINER, ""))
 
 
 def number(value: float, digits: int = 3) -> str:
