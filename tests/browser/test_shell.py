@@ -42,15 +42,17 @@ def settled(page: Page) -> Page:
 def test_the_first_visit_of_a_fresh_server_may_be_a_deep_link(
     fresh_app: Callable[..., Server], open_address: Open, stem: str
 ) -> None:
-    server = fresh_app()
+    # Streamlit's own menu, shown for this test, betrays a page that ran without the router, which hides it.
+    server = fresh_app(STREAMLIT_CLIENT_SHOW_SIDEBAR_NAVIGATION="true")
     page = open_address(server.url + address(stem, "zh"))
     expect_page(page, stem, "zh")
-    assert page.url == server.url + address(stem, "zh")
+    expect(settled(page).get_by_test_id("stSidebar")).to_have_count(0)
     expect(page.get_by_text("Page not found")).to_have_count(0)
-    # and the router is in charge from here on
-    settled(page).get_by_role("link", name=words("zh").t("common.brand")).click()
+    assert page.url == server.url + address(stem, "zh")
+    page.get_by_role("link", name=words("zh").t("common.brand")).click()
     expect_page(page, DEFAULT, "zh")
-    assert "Traceback" not in server.log()
+    for complaint in ("Traceback", "Error", "WARNING"):
+        assert complaint not in server.log()
 
 
 @pytest.mark.parametrize(("locale", "lang"), [("zh-CN", "zh"), ("en-GB", "en"), ("de-DE", "en")])
