@@ -1,5 +1,5 @@
-// Three things that only the browser knows: the theme that is really drawn, the language of the document,
-// and how far down the page the reader is.
+// What only the browser knows: the theme that is really drawn, the language of the document, how far down the
+// page the reader is, and which link of the prose was followed: by itself it would open a new session.
 
 function drawnTheme(element) {
   const probe = document.createElement("canvas").getContext("2d")
@@ -21,14 +21,32 @@ function followScroll(line) {
   return () => page.removeEventListener("scroll", draw)
 }
 
-export default function ({ data, parentElement, setStateValue }) {
+function followLinks(element, setTriggerValue) {
+  const follow = (event) => {
+    const link = event.target.closest?.('[data-testid="stMarkdown"] a[href]')
+    if (!link || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return
+    const { origin, pathname, searchParams } = new URL(link.href)
+    const page = element.pages[pathname.split("/").pop()]
+    if (origin !== location.origin || !page || link.getAttribute("href").startsWith("#")) return
+    event.preventDefault()
+    setTriggerValue("visit", { page, choices: Object.fromEntries(searchParams) })
+  }
+  document.addEventListener("click", follow)
+  return () => document.removeEventListener("click", follow)
+}
+
+export default function ({ data, parentElement, setStateValue, setTriggerValue }) {
   const line = parentElement.querySelector(".progress")
   document.documentElement.lang = data.language
 
   const theme = drawnTheme(line)
   if (theme !== data.theme) setStateValue("theme", theme)
 
-  if (!line.stopFollowing) line.stopFollowing = followScroll(line)
+  line.pages = data.pages
+  if (!line.stopFollowing) {
+    const stops = [followScroll(line), followLinks(line, setTriggerValue)]
+    line.stopFollowing = () => stops.forEach((stop) => stop())
+  }
   return () => {
     line.stopFollowing?.()
     line.stopFollowing = null

@@ -7,20 +7,25 @@ A page script begins and ends with it, and is prose, controls and charts in betw
     …
     page.footer()
 
+Prose may explain terms and link to pages in the middle of a sentence: `viz/markup.py`.
+
 Addresses: a page's address is its script's stem. Every link carries the language and the choices made on
 the page it leads to. Streamlit's own menu is hidden, as its links would lose both.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
 
 import streamlit as st
 
 from viz import address
 from viz.book import DEFAULT, SECTIONS, PageEntry, entry, neighbours, open_pages
+from viz.markup import marked_up
 from viz.text import LANGUAGES, Words, words
 from viz.theme import Mode, Palette, palette
 
@@ -33,7 +38,9 @@ _RESTARTED: Final = "shell.restarted"
 _BROWSER: Final = "shell.browser"
 _LANGUAGE_TAGS: Final = {"zh": "zh-Hans", "en": "en"}
 
-_STYLE: Final = (_HERE / "style.css").read_text(encoding="utf-8")
+_STYLE: Final = "\n".join(
+    (_HERE / sheet).read_text(encoding="utf-8") for sheet in ("style.css", "markup.css")
+)
 
 _browser = st.components.v2.component(
     "rmsnorm_lab_shell",
@@ -50,6 +57,7 @@ class Page:
     entry: PageEntry
     words: Words
     palette: Palette
+    explained: dict[str, str] = field(default_factory=dict)  # term: the piece of prose that explains it here
 
     @property
     def lang(self) -> str:
@@ -62,7 +70,26 @@ class Page:
 
     def prose(self, piece: str, **values: object) -> None:
         """Draws a piece of prose. Raises KeyError as `Words.prose`."""
-        st.markdown(self.words.prose(piece, **values))
+        self._draw(self.words.prose(piece, **values), piece)
+
+    def say(self, label: str, **values: object) -> None:
+        """Draws a label as a paragraph of prose. Raises KeyError as `Words.t`."""
+        self._draw(self.t(label, **values), label)
+
+    def href(self, stem: str, choices: Mapping[str, str]) -> str | None:
+        """The address of a page in a given state, else as the reader left it; None where there is nowhere to go.
+
+        Relative, so that it holds below any address the app is served at.
+        """
+        target = entry(stem)
+        if target == self.entry or not target.script.is_file():
+            return None
+        query = {address.LANGUAGE: self.lang, **(choices or address.remembered(stem))}
+        return f"{'./' if stem == DEFAULT else stem}?{urlencode(query)}"
+
+    def _draw(self, text: str, where: str) -> None:
+        """Prose with its marks; HTML is on because a term's button needs it, and a reader's text is `literal`."""
+        st.markdown(marked_up(text, self.words, where, self.explained, self.href), unsafe_allow_html=True)
 
     def link(self, stem: str, label: str | None = None, *, icon: str | None = None, **choices: str) -> None:
         """Draws a link to a page, in a given state (parameter=code), else as the reader left it.
@@ -149,11 +176,18 @@ def _theme() -> Mode:
 def _header(page: Page) -> None:
     layout = "shell-bench" if page.entry.layout == "bench" else "shell-reading"
     with st.container(key=layout, gap=None):
-        _browser(
+        browser = _browser(
             key=_BROWSER,
-            data={"theme": page.palette.mode, "language": _LANGUAGE_TAGS[page.lang]},
+            data={
+                "theme": page.palette.mode,
+                "language": _LANGUAGE_TAGS[page.lang],
+                "pages": {("" if it.stem == DEFAULT else it.stem): it.stem for it in open_pages()},
+            },
             on_theme_change=lambda: None,
+            on_visit_change=lambda: None,
         )
+        if browser.visit:
+            _visit(browser.visit, page.words)
         with st.container(
             key="shell-header",
             horizontal=True,
@@ -171,6 +205,15 @@ def _header(page: Page) -> None:
             ):
                 _contents(page)
                 _languages(page)
+
+
+def _visit(link: Mapping[str, object], reader: Words) -> None:
+    """Follows a link of the prose: a page's stem and its choices, as the address would name them."""
+    stem, choices = link.get("page"), link.get("choices")
+    known = {page.stem: page for page in open_pages()}
+    if isinstance(stem, str) and stem in known and isinstance(choices, Mapping):
+        query = {str(name): str(code) for name, code in choices.items()}
+        st.switch_page(_streamlit_page(known[stem], reader), query_params=query)
 
 
 def _contents(page: Page) -> None:
