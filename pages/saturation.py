@@ -16,6 +16,7 @@ from model_probe.illustrations import (
     zone_limits,
 )
 from model_probe.norms import softmax_jacobian_norm
+from viz.book import entry, open_pages
 from viz.live import live
 from viz.live.saturation import TALKED_ABOUT, saturation_slider
 from viz.predict import predict
@@ -83,7 +84,8 @@ page.prose(
     saturated_from=saturated_from,
 )
 page.link("probe", page.t("saturation.link.probe"))
-page.link("release", page.t("saturation.link.release"))
+if entry("release") in open_pages():
+    page.link("release", page.t("saturation.link.release"))
 
 with st.expander(page.t("common.deeper")):
     count = len(SCORES)

@@ -30,7 +30,8 @@ on the screen was formatted by Python, and JavaScript computes none.
          return (frame) => gain.set(frame)
        }
 
-   The file is joined to the component by being there; so is `blend.css` beside it. What `kit` offers is at
+   The file is joined to the component by being there; so is `blend.css`
+   beside it, whose rules begin with `.draws-blend`. What `kit` offers is at
    the top of kit.js. Colours are the roles of look.md, as CSS classes (`residual`, `output`, …) and variables
    (`var(--residual)`). A number in the picture is `kit.readout("cosine")`: the core fills it in.
 

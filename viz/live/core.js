@@ -1,6 +1,6 @@
 // What every live slider shares: the range input, its readouts and sentence, the reset, and the way to Python
 // and back. Python has computed every stop (viz/live/slider.py); here stop number i is shown. A drawing adds
-// itself: drawings.NAME = (stage, still, kit) => (frame, i) => {…}. kit.js has what drawings are made of.
+// itself: drawings.KIND = (stage, still, kit) => (frame, i) => {…}. kit.js has what drawings are made of.
 
 const KEY_PAUSE = 150 // ms without a key before its value is sent
 const REST = 400 // ms without a move before the sentence is announced
@@ -58,8 +58,9 @@ class LiveSlider {
   }
 
   redraw(data) {
-    const here = this.data?.codes[this.index]
+    const here = data.codes.indexOf(this.data?.codes[this.index] ?? data.stop)
     this.data = data
+    this.index = here < 0 ? data.codes.indexOf(data.stop) : here
     this.root.className = `live ${data.role}`
     this.root.setAttribute("aria-label", data.label)
     this.label.textContent = data.label
@@ -70,13 +71,13 @@ class LiveSlider {
     this.resetButton.textContent = data.words.reset
     this.resetButton.setAttribute("aria-label", data.words.resets)
     this.stage.dataset.drawing = data.name
+    this.stage.className = `stage draws-${data.drawing}`
     this.ticks.replaceChildren(...data.ticks.map(([at, label]) => this.tick(at, label)))
     this.bands.replaceChildren(...data.bands.map(([start, end, label]) => this.band(start, end, label)))
     this.says.replaceChildren(...data.sentence.map(([kind, text]) => this.piece(kind, text)))
-    this.width = null
+    this.width = this.paint = null
     this.fit()
-    const index = data.codes.indexOf(here ?? data.stop)
-    this.show(index < 0 ? data.codes.indexOf(data.stop) : index)
+    this.show(this.index)
   }
 
   // Builds the picture for the width there is; called again when that changes.
@@ -86,7 +87,7 @@ class LiveSlider {
     this.width = width
     this.stage.replaceChildren()
     const kit = drawingKit(this.data.name)
-    this.paint = drawings[this.data.name](this.stage, this.data.still, kit)
+    this.paint = drawings[this.data.drawing](this.stage, this.data.still, kit)
     for (const picture of this.stage.querySelectorAll("svg")) picture.setAttribute("aria-hidden", "true")
     this.stage.append(element("span", { class: "alt", role: "img", "aria-label": this.data.alt }))
     this.collect()

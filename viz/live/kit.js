@@ -45,7 +45,7 @@ function drawingKit(name) {
 
     readout: (what, attributes = {}) => element("span", { ...attributes, "data-readout": `${name}.${what}` }),
 
-    chart(parent, { height, x, y, xTicks = [], yTicks = [], xTitle = "", yTitle = "", left = 34, right = 8 }) {
+    chart(parent, { height, x, y, xTicks = [], yTicks = [], xTitle = "", yTitle = "", left = 34, right = 14 }) {
       const width = parent.clientWidth
       const top = yTitle ? 26 : 8
       const bottom = 6 + (xTicks.length ? 18 : 0) + (xTitle ? 20 : 0)

@@ -63,6 +63,7 @@ def saturation_slider(words: Words) -> LiveSlider:
             "entropy": [round(each.entropy_share, 4) for each in at],
             "jacobian": [round(each.jacobian, 4) for each in at],
             "limits": limits[:-1],
+            "labelsAt": lengths()[STOPS_PER_OCTAVE // 5],
             "l2Ticks": [(l2, str(l2)) for l2 in _TICKS],
             "yTicks": [(0.0, "0"), (0.5, "0.5"), (1.0, "1")],
             "words": {label: words.t(f"saturation.chart.{label}") for label in _CHART_LABELS},

@@ -81,7 +81,7 @@ class LiveSlider:
     """A slider with its picture and its sentence.
 
     Attributes:
-        name: in data-live, data-readout and data-drawing; also names the drawing function.
+        name: in data-live, data-readout and data-drawing.
         parameter: in the address.
         stops: at least two; about a hundred or more where the value is continuous.
         default: code of the stop to begin with, and to reset to.
@@ -91,6 +91,7 @@ class LiveSlider:
         still: what all frames share, any JSON.
         ticks, bands: labels and named stretches under the slider.
         role: colour of the slider, one of ROLES.
+        drawing: the function in drawings/*.js that paints it, when it is not called as the slider is.
 
     Raises:
         ValueError: stops that do not fit together, an unknown default or an unknown role.
@@ -107,6 +108,7 @@ class LiveSlider:
     ticks: Sequence[Tick] = ()
     bands: Sequence[Band] = ()
     role: str = "accent"
+    drawing: str = ""
     choice: Choice = field(init=False)  # how it is in the address
 
     def __post_init__(self) -> None:
@@ -141,6 +143,7 @@ class LiveSlider:
         """All of it as JSON, by columns, with a `version` that changes when anything else in it does."""
         told: dict[str, Any] = {
             "name": self.name,
+            "drawing": self.drawing or self.name,
             "label": self.label,
             "alt": self.alt,
             "role": self.role,

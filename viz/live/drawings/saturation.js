@@ -23,8 +23,8 @@ drawings.saturation = (stage, still, kit) => {
   })
   kit.line(chart, { role: "reference", points: still.l2.map((l2, i) => [l2, still.entropy[i]]) })
   kit.line(chart, { role: "text", points: still.l2.map((l2, i) => [l2, still.jacobian[i]]) })
-  kit.write(chart, { x: still.l2[0], y: still.entropy[0] - 0.16, text: ` ${still.words.entropy}`, role: "reference" })
-  kit.write(chart, { x: still.l2[0], y: still.jacobian[0], text: ` ${still.words.jacobian}` })
+  kit.write(chart, { x: still.labelsAt, y: still.entropy[0] - 0.17, text: still.words.entropy, role: "reference" })
+  kit.write(chart, { x: still.labelsAt, y: still.jacobian[0], text: still.words.jacobian })
   const mark = kit.mark(chart, { role: "residual" })
 
   return (shares, i) => {

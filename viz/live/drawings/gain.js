@@ -1,0 +1,46 @@
+// Each feature's gain as a column, moving from 1 to what was learned; beside it the whole vector as an arrow,
+// in the plane of the normalized vector and the output.
+
+drawings.gain = (stage, still, kit) => {
+  const features = stage.appendChild(kit.element("div", { class: "features" }))
+  features.append(kit.element("p", { class: "caption" }, still.words.columns))
+  const chart = kit.chart(features, {
+    height: 232,
+    x: kit.linear(0, still.gains.length),
+    y: kit.linear(...still.span),
+    yTicks: still.ticks,
+    left: 30,
+  })
+  const columns = kit.columns(chart, { role: "output" })
+  kit.level(chart, { y: 1, label: still.words.one, role: "normalized" })
+
+  const turn = stage.appendChild(kit.element("div", { class: "turn" }))
+  turn.append(kit.element("p", { class: "caption" }, still.words.dial))
+  const [width, height, foot] = [200, 196, 176]
+  const reach = Math.min(width - 30, foot - 14) / still.longest // pixels of the normalized vector
+  const picture = turn.appendChild(svg("svg", { width, height, viewBox: `0 0 ${width} ${height}` }))
+  const arc = picture.appendChild(svg("path", { class: "arc" }))
+  const arrow = (role) => {
+    const shaft = picture.appendChild(svg("path", { class: `line ${role}` }))
+    const head = picture.appendChild(svg("path", { class: `head-of ${role}` }))
+    return (length, angle) => {
+      const [x, y] = [8 + length * Math.cos(angle), foot - length * Math.sin(angle)]
+      const size = Math.min(11, length)
+      const side = (by) => `${place(x - size * Math.cos(angle + by))} ${place(y + size * Math.sin(angle + by))}`
+      shaft.setAttribute("d", `M8 ${foot}L${place(x)} ${place(y)}`)
+      head.setAttribute("d", `M${place(x)} ${place(y)}L${side(0.42)}L${side(-0.42)}Z`)
+      return [x, y]
+    }
+  }
+  const normalized = arrow("normalized")
+  const output = arrow("output")
+  normalized(reach, 0)
+
+  return ([share, ratio, angle]) => {
+    columns.set(still.gains.map((gain) => 1 + share * (gain - 1)))
+    output(reach * ratio, angle)
+    const radius = Math.min(reach, reach * ratio) * 0.6
+    const [x, y] = [8 + radius * Math.cos(angle), foot - radius * Math.sin(angle)]
+    arc.setAttribute("d", `M${place(8 + radius)} ${foot}A${place(radius)} ${place(radius)} 0 0 0 ${place(x)} ${place(y)}`)
+  }
+}
