@@ -104,9 +104,20 @@ def test_next_and_previous_walk_through_all_pages(app: Server, open_address: Ope
         expect_page(page, stem, "en")
 
 
-def ground(page: Page) -> str:
-    """The ground that Python drew the first chart for."""
-    return page.locator(".js-plotly-plot").first.evaluate("e => e.layout.paper_bgcolor")
+def expect_drawn_for(page: Page, scheme: str) -> None:
+    """Python knows the theme: the page has that palette's colours."""
+    page.wait_for_function(
+        "colour => getComputedStyle(document.documentElement).getPropertyValue('--lab-ground') === colour",
+        arg=PALETTES[scheme].ground,
+    )
+
+
+def expect_chart_drawn_for(page: Page, scheme: str) -> None:
+    """The first chart's ground is that palette's."""
+    page.wait_for_function(
+        "colour => document.querySelector('.js-plotly-plot')?.layout?.paper_bgcolor === colour",
+        arg=PALETTES[scheme].ground,
+    )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -114,27 +125,20 @@ def test_the_theme_is_the_systems_from_the_first_chart_on(
     app: Server, open_address: Open, scheme: str
 ) -> None:
     page = open_address(app.url, color_scheme=scheme)
-    expect(page.locator(".js-plotly-plot").first).to_be_visible()
-    page.wait_for_function(
-        "colour => document.querySelector('.js-plotly-plot').layout.paper_bgcolor === colour",
-        arg=PALETTES[scheme].ground,
-    )
+    expect_drawn_for(page, scheme)
+    expect_chart_drawn_for(page, scheme)
 
 
 def test_a_switch_of_the_system_redraws_once(app: Server, open_address: Open) -> None:
     page = open_address(app.url, color_scheme="light")
     settled(page)
-    expect(page.locator(".js-plotly-plot").first).to_be_visible()
-    assert ground(page) == LIGHT.ground
+    expect_chart_drawn_for(page, "light")
     for scheme in ("dark", "light", "dark"):
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        page.wait_for_function(
-            "colour => document.querySelector('.js-plotly-plot').layout.paper_bgcolor === colour",
-            arg=PALETTES[scheme].ground,
-        )
+        expect_drawn_for(page, scheme)
     settled(page)
     assert page.evaluate(COUNT_RUNS, QUIET_MS) == 0  # no loop
-    assert ground(page) == DARK.ground
+    expect_chart_drawn_for(page, "dark")
 
 
 # How often the app goes from idle to running while one waits.
@@ -174,10 +178,7 @@ def test_every_view_is_whole(app: Server, open_address: Open, stem: str, lang: s
     for width, scheme in itertools.product((390, 1920), PALETTES):
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        page.wait_for_function(
-            "colour => document.querySelector('.js-plotly-plot').layout.paper_bgcolor === colour",
-            arg=PALETTES[scheme].ground,
-        )
+        expect_drawn_for(page, scheme)
         expect(settled(page).get_by_test_id("stException")).to_have_count(0)
         assert main.evaluate("e => e.scrollWidth <= e.clientWidth"), f"{width} {scheme}: scrolls sideways"
         assert main.evaluate(BEYOND) == [], f"{width} {scheme}"
