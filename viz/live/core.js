@@ -119,7 +119,7 @@ class LiveSlider {
     let height = 0
     for (const { i } of forms) {
       for (const [place, texts] of spoken) place.textContent = texts[i]
-      height = Math.max(height, this.says.offsetHeight)
+      height = Math.max(height, Math.ceil(this.says.getBoundingClientRect().height))
     }
     this.says.style.minHeight = `${height}px`
   }

@@ -46,6 +46,7 @@ def gain_slider(words: Words, site: NormSite) -> LiveSlider:
             "gains": [round(float(value), 4) for value in shown],
             "span": [low, high],
             "ticks": [(tick, number(tick, 1) if tick else "0") for tick in _ticks(low, high)],
+            "learned": _arrow(blends[-1], root),
             "longest": max(1.0, blends[-1].output_l2 / root),
             "words": {
                 "columns": words.t("gain.chart.columns", n=len(shown), size=site.size),
@@ -62,21 +63,26 @@ def gain_slider(words: Words, site: NormSite) -> LiveSlider:
 
 def _stop(at: Blend, root: float) -> Stop:
     percent = round(100 * at.share)
-    angle = math.acos(min(max(at.cosine, -1.0), 1.0))
+    ratio, angle = _arrow(at, root)
     return Stop(
         code=str(percent),
         value=percent,
         shown=f"{percent} %",
         readouts={
             "output_l2": number(at.output_l2),
-            "ratio": number(at.output_l2 / root),
+            "ratio": number(ratio),
             "cosine": f"{at.cosine:.3f}",
             "angle": f"{math.degrees(angle):.{_ANGLE_DIGITS}f}°",
             "min": number(at.min),
             "max": number(at.max),
         },
-        frame=[at.share, round(at.output_l2 / root, 4), round(angle, 4)],
+        frame=[at.share, ratio, angle],
     )
+
+
+def _arrow(at: Blend, root: float) -> tuple[float, float]:
+    """The output as an arrow beside the normalized vector: its length in normalized ones, its angle in radians."""
+    return round(at.output_l2 / root, 4), round(math.acos(min(max(at.cosine, -1.0), 1.0)), 5)
 
 
 def _span(gains: np.ndarray) -> tuple[float, float]:

@@ -12,10 +12,17 @@ drawings.gain = (stage, still, kit) => {
     left: 30,
   })
   const columns = kit.columns(chart, { role: "output" })
+  const step = (chart.box.right - chart.box.left) / still.gains.length
+  const goals = still.gains.map((gain, i) => {
+    const left = chart.box.left + i * step
+    return `M${place(left + 0.18 * step)} ${place(chart.y(gain))}h${place(0.64 * step)}`
+  })
+  chart.picture.append(svg("path", { class: "goals", d: goals.join("") }))
   kit.level(chart, { y: 1, label: still.words.one, role: "normalized" })
 
   const turn = stage.appendChild(kit.element("div", { class: "turn" }))
-  turn.append(kit.element("p", { class: "caption" }, still.words.dial))
+  const named = (role) => kit.element("b", { class: role }, still.words[role])
+  turn.append(kit.element("p", { class: "caption" }, `${still.words.dial} `, named("normalized"), " → ", named("output")))
   const [width, height, foot] = [200, 196, 176]
   const reach = Math.min(width - 30, foot - 14) / still.longest // pixels of the normalized vector
   const picture = turn.appendChild(svg("svg", { width, height, viewBox: `0 0 ${width} ${height}` }))
@@ -32,8 +39,10 @@ drawings.gain = (stage, still, kit) => {
       return [x, y]
     }
   }
+  const goal = arrow("goal")
   const normalized = arrow("normalized")
   const output = arrow("output")
+  goal(reach * still.learned[0], still.learned[1])
   normalized(reach, 0)
 
   return ([share, ratio, angle]) => {

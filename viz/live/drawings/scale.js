@@ -2,7 +2,7 @@
 // whole slider, under the slider's own thumb.
 
 drawings.scale = (stage, still, kit) => {
-  const SPAN = 4 // of either picture's height, up and down, in RMS of the output
+  const SPAN = 3.2 // of either picture's height, up and down, in RMS of the output
   const peak = Math.max(...still.profile.map(Math.abs))
 
   const pair = stage.appendChild(kit.element("div", { class: "pair" }))
@@ -13,14 +13,19 @@ drawings.scale = (stage, still, kit) => {
       height: 148,
       x: kit.linear(0, still.profile.length),
       y: kit.linear(-SPAN, SPAN),
-      yTicks: [[-3, "−3"], [0, "0"], [3, "3"]],
+      yTicks: [[-2, "−2"], [0, "0"], [2, "2"]],
       left: 26,
       right: 2,
     })
-    const columns = kit.columns(chart, { role })
+    const area = chart.picture.appendChild(svg("path", { class: "area" }))
     kit.line(chart, { role: "reference", points: still.profile.map((y, x) => [x + 0.5, y]) })
-    const within = (y) => Math.min(Math.max(y, -SPAN), SPAN)
-    return (factor) => columns.set(still.profile.map((y) => within(factor * y)))
+    const [low, high] = [chart.y(-SPAN), chart.y(SPAN)]
+    const at = (y) => place(Math.min(Math.max(chart.y(y), high), low))
+    const [start, end, foot] = [place(chart.x(0.5)), place(chart.x(still.profile.length - 0.5)), place(chart.y(0))]
+    return (factor) => {
+      const edge = still.profile.map((y, x) => `L${place(chart.x(x + 0.5))} ${at(factor * y)}`)
+      area.setAttribute("d", `M${start} ${foot}${edge.join("")}L${end} ${foot}Z`)
+    }
   }
   const beyond = kit.element("span", { class: "beyond" }, still.words.beyond)
   const input = panel(
@@ -43,12 +48,13 @@ drawings.scale = (stage, still, kit) => {
     right: 13,
   })
   kit.shade(chart, { from: still.usual[0], to: still.usual[1] })
-  kit.level(chart, { y: 100, label: still.words.whole })
+  kit.line(chart, { role: "reference", points: [[first, 100], [last, 100]] })
+  kit.write(chart, { x: first, y: 100, text: still.words.whole, role: "reference" })
   kit.write(chart, { x: first, y: 50, text: "50 %", role: "reference" })
   kit.line(chart, { role: "output", points: still.curve })
   const real = kit.mark(chart, { role: "residual" })
   real.set(still.embedding[0], [still.embedding[1]])
-  kit.write(chart, { x: still.embedding[0], y: 8, text: ` ${still.words.embedding}`, role: "residual" })
+  kit.write(chart, { x: still.embedding[0], y: 8, text: `\u00a0\u00a0${still.words.embedding}`, role: "residual" })
   const mark = kit.mark(chart, { role: "text" })
 
   return ([factor, percent]) => {
