@@ -30,6 +30,7 @@ from viz.theme import Palette
 
 HEIGHT: Final = 560
 MAX_TOOLTIPS: Final = 20_000  # cells; a larger map tells position and value only
+_MAX_NAMES: Final = 5_000  # cells; a larger map leaves the modules' names out of the tooltips
 _TOKEN_LABELS: Final = 20
 _NAMED: Final = 3  # sinks named in the title
 _LEAST_DECADES: Final = 1.0  # a flat map shall look flat
@@ -187,7 +188,9 @@ def _cells(figure: go.Figure, trace: NormTrace, values: Floats, words: Words) ->
     if values.size <= MAX_TOOLTIPS:
         tokens = [literal(token_label(token, 48)) for token in trace.tokens]
         places = [words.t("figures.token_place", position=i) for i in range(columns)]
-        sites = [f"{site_title(words, s.layer, s.role)}<br>{literal(s.name)}" for s in trace.depth()]
+        sites = [site_title(words, site.layer, site.role) for site in trace.depth()]
+        if values.size <= _MAX_NAMES:
+            sites = [f"{title}<br>{literal(s.name)}" for title, s in zip(sites, trace.depth(), strict=True)]
         tooltips = [
             f"<b>{tokens[c]}</b><br>{places[c]}<br>{sites[r]}<br>L2 {number(float(values[r, c]), 4)}"
             for r in range(rows)
