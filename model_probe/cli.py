@@ -1,4 +1,4 @@
-"""The command line: `python -m model_probe list | fetch | capture | gains | record`.
+"""The command line: `python -m model_probe list | fetch | capture | gains | record | profiles`.
 
 Results go to standard output or to `--out`; what is going on goes to standard error. The exit
 status is 0, or 2 with one sentence on standard error. torch is loaded only by what needs it.
@@ -15,6 +15,7 @@ import click
 
 from model_probe.catalog import NAMED, NamedCheckpoint, find, local_checkpoints
 from model_probe.errors import ProbeError
+from model_probe.profiles import DEPTHS, INITIALISATIONS, StackSettings, to_json
 from model_probe.report import Report
 from model_probe.storage import size_text
 
@@ -203,6 +204,43 @@ def record_command(checkpoint: str, out: Path | None) -> None:
     path = out or SHIPPED
     _write(path, str, recording.save)
     click.echo(path)
+
+
+@commands.command("profiles")
+@click.option(
+    "--depth", "depths", type=click.IntRange(1, 96), multiple=True, metavar="LAYERS",
+    help="Of the stacks; give it once for each. Without it, those that the app shows.",
+)  # fmt: skip
+@click.option(
+    "--initialisation", "initialisations", type=click.Choice(INITIALISATIONS), multiple=True,
+    help="Of the weights; give it once for each. Without it, all.",
+)  # fmt: skip
+@click.option("--hidden-size", type=click.IntRange(8, 1024), default=256, show_default=True)
+@click.option("--seeds", type=click.IntRange(1, 64), default=8, show_default=True, help="Averaged.")
+@_out_option
+def profiles_command(
+    *,
+    depths: tuple[int, ...],
+    initialisations: tuple[str, ...],
+    hidden_size: int,
+    seeds: int,
+    out: Path | None,
+) -> None:
+    """Measure gradients layer by layer in toy stacks with pre-norm, post-norm and no norm.
+
+    The file that ships is made with `--out model_probe/data/profiles.json` and nothing else.
+    """
+    from model_probe.toy_stacks import measure_profiles
+
+    settings = StackSettings(hidden_size=hidden_size, seeds=seeds)
+    with Report() as report:
+        measured = measure_profiles(
+            settings,
+            depths=sorted(set(depths)) or DEPTHS,
+            initialisations=tuple(dict.fromkeys(initialisations)) or INITIALISATIONS,
+            progress=report,
+        )
+    _write(out, lambda: to_json(measured), measured.save)
 
 
 def _write(out: Path | None, to_text: Callable[[], str], save: Callable[[Path], None]) -> None:

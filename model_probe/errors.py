@@ -39,6 +39,7 @@ SENTENCES: dict[str, str] = {
     # files
     "not_a_trace": "{path} is not a trace of this program ({reason}).",
     "not_a_recording": "{path} is not a recording of this program ({reason}).",
+    "not_profiles": "{path} holds no profiles of this program ({reason}).",
 }
 
 
