@@ -16,7 +16,9 @@ import pytest
 
 from model_probe import NormTrace, capture, open_checkpoint
 from model_probe.cli import main
+from model_probe.progress import STAGES
 from model_probe.recording import Recording
+from model_probe.report import STAGE_TEXTS
 
 Folder = Callable[[str], Path]
 RIVER = "The river flows softly through the valley."
@@ -304,3 +306,7 @@ with Report() as report:
     assert "Loading" in text
     assert "Downloading 100 %" in text
     assert "Measuring" in text
+
+
+def test_every_stage_has_words() -> None:
+    assert tuple(STAGE_TEXTS) == STAGES
