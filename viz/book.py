@@ -43,7 +43,7 @@ BOOK: Final[tuple[PageEntry, ...]] = (
     PageEntry("release", "labs", minutes=4),
     PageEntry("code", "labs", minutes=3),
     PageEntry("train", "labs", minutes=4),
-    PageEntry("quiz", "check", minutes=5),
+    PageEntry("quiz", "check", minutes=8),
     PageEntry("glossary", "check", minutes=3),
 )
 
