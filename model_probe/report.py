@@ -53,8 +53,16 @@ class Report:
             from tqdm import tqdm  # type: ignore[import-untyped]
 
             form = "{desc} {percentage:3.0f} % |{bar}| {elapsed}"
-            width = min(shutil.get_terminal_size().columns, _WIDEST)
-            self.bar = tqdm(desc=text, total=1.0, bar_format=form, file=sys.stderr, ncols=width)
+            # tqdm shows nothing on a terminal that does not tell its size; this has a fallback
+            size = shutil.get_terminal_size()
+            self.bar = tqdm(
+                desc=text,
+                total=1.0,
+                bar_format=form,
+                file=sys.stderr,
+                ncols=min(size.columns, _WIDEST),
+                nrows=size.lines,
+            )
         self.bar.update(done - self.bar.n)
 
     def _close_bar(self) -> None:
