@@ -78,6 +78,9 @@ SOURCES: Final[Mapping[str, Source]] = MappingProxyType(
         "he2015": _arxiv("1512.03385", "He et al.", 2015, "Deep Residual Learning for Image Recognition"),
         "he2016": _arxiv("1603.05027", "He et al.", 2016, "Identity Mappings in Deep Residual Networks"),
         "vaswani2017": _arxiv("1706.03762", "Vaswani et al.", 2017, "Attention Is All You Need"),
+        "wang2019": _arxiv(
+            "1906.01787", "Wang et al.", 2019, "Learning Deep Transformer Models for Machine Translation"
+        ),
         "xiong2020": _arxiv(
             "2002.04745", "Xiong et al.", 2020, "On Layer Normalization in the Transformer Architecture"
         ),
@@ -172,6 +175,13 @@ NUMBERS: Final[Mapping[str, CitedNumber]] = MappingProxyType(
         ),
         "post_norm_hard_layers": CitedNumber(
             10, "takase2022", "layers from which training with post-norm is often unstable", digits=2
+        ),
+        "post_norm_failed_layers": CitedNumber(
+            20,
+            "wang2019",
+            "layers of a plain post-norm encoder that did not train",
+            standing="reported",
+            digits=2,
         ),
         "massive_activation_factor": CitedNumber(
             100_000, "sun2024", "how many times larger than others the largest activations are, an example"
