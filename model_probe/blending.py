@@ -33,7 +33,9 @@ class Blend:
 class LoudFeatures:
     """The features with the largest |γ| anywhere, and their gain at every site."""
 
-    features: NDArray[np.int64]  # [n] positions in the residual, by the site of their peak, then by its height
+    features: NDArray[
+        np.int64
+    ]  # [n] positions in the residual, by the site of their peak, then by its height
     gains: NDArray[np.float64]  # [sites, n]
     peaks: NDArray[np.int64]  # [n] the site of each feature's largest |γ|
 
@@ -82,8 +84,8 @@ def loudest_features(sites: Sequence[NormSite], n: int) -> LoudFeatures:
     Raises:
         ValueError: sites of unequal size, none at all, or one without a gain.
     """
-    gains = [site.gain for site in sites if site.gain is not None]
-    if not gains or len(gains) < len(sites) or len({gain.size for gain in gains}) > 1:
+    gains = [site.known_gain for site in sites]
+    if not gains or len({gain.size for gain in gains}) > 1:
         raise ValueError("the sites do not share one set of features")
     every = np.stack(gains).astype(np.float64)  # [sites, size]
     heights = np.abs(every).max(axis=0)

@@ -26,7 +26,7 @@ TOLERANCE: Final = 1e-5  # outputs closer than this are the same: ε leaves a tr
 _SEED: Final = 1910  # of the batch; any would do
 _OTHERS_SEED: Final = 7467
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -47,6 +47,17 @@ class NormSite:
         """The module's name in the model, without the number of the call."""
         return self.name.partition("#")[0]
 
+    @property
+    def known_gain(self) -> NDArray[np.float32]:
+        """The gain [size].
+
+        Raises:
+            ValueError: the site has none.
+        """
+        if self.gain is None:
+            raise ValueError(f"the gain of {self.name} is not known")
+        return self.gain
+
     def summary(self) -> GainSummary | None:
         """Statistics of the gain over its features, None without a gain."""
         return None if self.gain is None else summarize_gain(self.gain)

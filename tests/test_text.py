@@ -105,10 +105,10 @@ def test_unknown_language() -> None:
 
 def test_a_line_end_leaves_no_gap_between_chinese_characters(tmp_path: Path) -> None:
     (tmp_path / "zh" / "page").mkdir(parents=True)
-    prose = "第一行，\n第二行\n:orange[**残差**]\n是 {n}\nRMSNorm\n\n- 一\n- 二\n"
+    prose = "第一行，\n第二行\n:orange[**残差**]\n是 {n}\nRMSNorm\n\n- 一，\n  续\n- 二\n"
     (tmp_path / "zh" / "page" / "p.md").write_text(prose, encoding="utf-8")
     drawn = Words("zh", tmp_path).prose("page/p", n=3)
-    assert drawn == "第一行，第二行:orange[**残差**]是 3\nRMSNorm\n\n- 一\n- 二"
+    assert drawn == "第一行，第二行:orange[**残差**]是 3\nRMSNorm\n\n- 一，续\n- 二"
 
 
 def test_values_are_not_templates(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from model_probe.catalog import NAMED, NamedCheckpoint, automatic
 from model_probe.errors import ProbeError
 from model_probe.progress import Progress
 from model_probe.recording import Recording, load_recording
-from model_probe.trace import NormTrace
+from model_probe.sites import NormSite
+from model_probe.trace import CheckpointInfo, NormTrace
 from viz.jobs import Job, Turns
 from viz.text import Words, literal
 
@@ -67,6 +68,12 @@ def recorded_checkpoint() -> NamedCheckpoint:
 def checkpoint_here() -> str | None:
     """What a measurement would open now: a name or the operator's choice; None when nothing is on this machine."""
     return automatic()
+
+
+def open_sites() -> tuple[CheckpointInfo, tuple[NormSite, ...]] | None:
+    """The checkpoint that has been opened on this machine and its norms, None while none has."""
+    checkpoint = _bench().checkpoint
+    return None if checkpoint is None else (checkpoint.info, checkpoint.sites)
 
 
 def measured(prompt: str) -> NormTrace | None:

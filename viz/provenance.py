@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from babel.dates import format_date
 
-from model_probe.trace import NormTrace
+from model_probe.trace import CheckpointInfo, NormTrace
 from viz.text import Words, literal
 
 Origin = Literal["recording", "live"]  # what ships with the app, or what this machine has just measured
@@ -24,17 +24,8 @@ def provenance(
 
     `statistic` is one of `common.statistic`, None where the picture shows every token for itself.
     """
-    info = trace.checkpoint
-    file = info.source.rsplit("/", 1)[-1]
-    dequantized = file.lower().endswith(".gguf")
     parts = [
-        words.t(
-            f"common.provenance.{origin}",
-            date=format_date(datetime.fromisoformat(info.recorded_at), format="long", locale=words.lang),
-        ),
-        literal(info.name) if file == info.name else f"{literal(info.name)} ({literal(file)})",
-        words.t("common.provenance.dequantized", dtype=info.dtype) if dequantized else info.dtype,
-        info.device,
+        checkpoint_provenance(words, trace.checkpoint, origin=origin),
         words.t("common.provenance.prompt", prompt=literal(_shortened(trace.prompt))),
     ]
     if statistic is not None:
@@ -46,6 +37,20 @@ def provenance(
                 tokens=tokens,
             )
         )
+    return " · ".join(parts)
+
+
+def checkpoint_provenance(words: Words, info: CheckpointInfo, *, origin: Origin = "recording") -> str:
+    """The part that no prompt has a say in: recorded or live, date, checkpoint file, dtype, device."""
+    file = info.source.rsplit("/", 1)[-1]
+    dequantized = file.lower().endswith(".gguf")
+    date = format_date(datetime.fromisoformat(info.recorded_at), format="long", locale=words.lang)
+    parts = [
+        words.t(f"common.provenance.{origin}", date=date),
+        literal(info.name) if file == info.name else f"{literal(info.name)} ({literal(file)})",
+        words.t("common.provenance.dequantized", dtype=info.dtype) if dequantized else info.dtype,
+        info.device,
+    ]
     return " · ".join(parts)
 
 

@@ -7,7 +7,7 @@ Neither Streamlit nor torch is imported here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Final, Literal
 
@@ -69,11 +69,36 @@ def contrast_table(
         a, b = (summarize(site.series(series)) for site in (first, second))
         cells = [number(a, 4), number(b, 4) if shown else "?", f"× {number(b / a)}" if shown and a else "?"]
         rows.append(_row(words.t(f"common.series.{line}"), cells, figure=f"exercise.{line}"))
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in (*names, words.t("tables.factor")))
-    caption = escape(words.t("tables.contrast"))
+    return _table(words.t("tables.contrast"), (*names, words.t("tables.factor")), rows)
+
+
+def number_table(caption: str, heads: Sequence[str], rows: Mapping[str, tuple[str, Sequence[str]]]) -> str:
+    """A table of numbers that are already text: `heads` over the columns; a row is its label and its cells.
+
+    The keys of `rows` mark the numbers for those who look them up: data-figure="key".
+    """
+    return _table(caption, heads, [_row(label, cells, figure=key) for key, (label, cells) in rows.items()])
+
+
+def pair_table(caption: str, rows: Sequence[Mapping[str, tuple[str, str]]]) -> str:
+    """Labelled numbers side by side: every row holds as many pairs {key: (label, number)} as the first."""
+    drawn = "".join(
+        "<tr>"
+        + "".join(
+            f'<th scope="row">{escape(label)}</th><td class="lab-number" data-figure="{key}">{escape(value)}</td>'
+            for key, (label, value) in row.items()
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return f'<div class="lab-table"><table><caption>{escape(caption)}</caption><tbody>{drawn}</tbody></table></div>'
+
+
+def _table(caption: str, heads: Sequence[str], rows: Sequence[str]) -> str:
+    columns = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
     return (
-        f'<div class="lab-table"><table><caption>{caption}</caption>'
-        f"<thead><tr><td></td>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        f'<div class="lab-table"><table><caption>{escape(caption)}</caption>'
+        f"<thead><tr><td></td>{columns}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 

@@ -44,7 +44,7 @@ NOT_A_NUMBER: Final = "—"
 _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # A line end with 汉字 or full-width punctuation on one side, and the same or markup on the other.
 _WIDE: Final = r"\u2e80-\u9fff\uff00-\uffef“”‘’…—"
-_GAP_IN_CHINESE: Final = re.compile(rf"(?<=[{_WIDE}])\n(?=[{_WIDE}:*\[$`])|(?<=[*\]$`)])\n(?=[{_WIDE}])")
+_GAP_IN_CHINESE: Final = re.compile(rf"(?<=[{_WIDE}])\n *(?=[{_WIDE}:*\[$`])|(?<=[*\]$`)])\n *(?=[{_WIDE}])")
 WORD_JOINER: Final = "\u2060"
 _VISIBLE: Final = str.maketrans({"\n": "⏎", "\r": "␍", "\t": "⇥"})
 _LOST_SPACE: Final = re.compile(r"^ | $|(?<= ) ")

@@ -276,7 +276,10 @@ def end_labels(
     axis: str,
     span: tuple[float, float],
 ) -> None:
-    """Each line's name at its right end, by role (name, last value), moved apart where two would overlap."""
+    """Each line's name at its right end, by role (name, last value), moved apart where two would overlap.
+
+    A line without a role of its own is muted.
+    """
     low, high = span
     plot_pixels = figure.layout.height - figure.layout.margin.t - figure.layout.margin.b
     places = []
@@ -292,5 +295,5 @@ def end_labels(
         figure.add_annotation(
             x=1, xref="paper", xanchor="left", xshift=4, y=floor / plot_pixels, yref="paper", yanchor="middle",
             text=name if role == "reference" else f"<b>{name}</b>", showarrow=False, align="left",
-            font={"size": TICK_SIZE if role == "reference" else LABEL_SIZE, "color": palette.role(role)},
+            font={"size": TICK_SIZE if role == "reference" else LABEL_SIZE, "color": palette.role(role) if role in LINE_STYLES else palette.muted},
         )  # fmt: skip

@@ -10,6 +10,7 @@ drawings.gain = (stage, still, kit) => {
     y: kit.linear(...still.span),
     yTicks: still.ticks,
     left: 30,
+    right: 46,
   })
   const columns = kit.columns(chart, { role: "output" })
   const step = (chart.box.right - chart.box.left) / still.gains.length
@@ -18,7 +19,9 @@ drawings.gain = (stage, still, kit) => {
     return `M${place(left + 0.18 * step)} ${place(chart.y(gain))}h${place(0.64 * step)}`
   })
   chart.picture.append(svg("path", { class: "goals", d: goals.join("") }))
-  kit.level(chart, { y: 1, label: still.words.one, role: "normalized" })
+  kit.line(chart, { role: "normalized", points: [[0, 1], [still.gains.length, 1]] })
+  const one = kit.write(chart, { x: still.gains.length, y: 1, text: `\u00a0${still.words.one}`, role: "normalized" })
+  one.set(still.gains.length, 1 - 11 / Math.abs(chart.y(1) - chart.y(0)))
 
   const turn = stage.appendChild(kit.element("div", { class: "turn" }))
   const named = (role) => kit.element("b", { class: role }, still.words[role])
