@@ -64,9 +64,13 @@ def drag(page: Page, name: str, *, moves: int = 40, pause_ms: int = 25) -> Drag:
     y = box["y"] + box["height"] / 2
 
     sent: list[object] = []
+
+    def note(frame: object) -> None:  # Playwright takes no built-in such as sent.append
+        sent.append(frame)
+
     devtools = page.context.new_cdp_session(page)
     devtools.send("Network.enable")
-    devtools.on("Network.webSocketFrameSent", lambda frame: sent.append(frame))
+    devtools.on("Network.webSocketFrameSent", note)
     page.mouse.move(start, y)
     page.mouse.down()
     range_.evaluate(WATCH)

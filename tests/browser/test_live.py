@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
-
 from browser.conftest import Open
 from browser.drag import drag, readouts, slider
 from browser.server import Server, running_app
+from playwright.sync_api import Page, expect
+
 from viz.live import LiveSlider
 from viz.live.saturation import saturation_slider
 from viz.text import LANGUAGES, words
