@@ -9,15 +9,10 @@ from typing import Final
 from model_probe.catalog import FILES, NAMED, GgufFile, NamedCheckpoint, find, hub_snapshot
 from model_probe.convert import convert
 from model_probe.errors import ProbeError
+from model_probe.hub_source import hub_file, hub_snapshot_from_network
+from model_probe.modelscope_source import modelscope_file, modelscope_snapshot
 from model_probe.progress import Progress, silent
-from model_probe.sources import (
-    Attempt,
-    SourceError,
-    hub_file,
-    hub_snapshot_from_network,
-    modelscope_file,
-    modelscope_snapshot,
-)
+from model_probe.sources import Attempt, SourceError
 from model_probe.storage import cache_dir, remembered_sha256
 from model_probe.wheels import file_from_wheels
 

@@ -133,7 +133,9 @@ def refuse_missing(path: Path, report: Mapping[str, Any]) -> None:
     `report` is what `from_pretrained(output_loading_info=True)` gives; tied weights are not in it.
     """
     names = sorted(report["missing_keys"])
-    names += (f"{key} (of shape {list(here)}, not {list(due)})" for key, here, due in report["mismatched_keys"])
+    names += (
+        f"{key} (of shape {list(here)}, not {list(due)})" for key, here, due in report["mismatched_keys"]
+    )
     # a norm's name tells a reader of this program most
     names.sort(key=lambda name: "norm" not in name)
     if names:

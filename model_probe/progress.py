@@ -23,7 +23,7 @@ STAGES: Final = (
 )
 
 
-class Cancelled(BaseException):  # noqa: N818 - like KeyboardInterrupt, it is not an error
+class Cancelled(BaseException):
     """Raised by a progress function to end the work; what was half made is removed.
 
     Not an Exception, so that nothing on the way up, other libraries' loops among it, takes it for a
