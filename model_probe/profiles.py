@@ -38,6 +38,8 @@ INITIALISATIONS: Final = ("xavier", "fan_in", "fixed")
 SERIES: Final = ("weight_gradient", "input_gradient", "activation")
 DEPTHS: Final = (2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48)  # layers
 
+FIXED_STD: Final = 0.02  # of the weights with the initialisation `fixed`: GPT-2's, whatever the width
+
 _DIGITS: Final = 6  # significant digits kept in files; float32 has no more to give
 _LEADING: Final = ("initialisation", "placement", "depth", "layer")
 

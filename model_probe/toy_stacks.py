@@ -29,6 +29,7 @@ from torch.nn.functional import rms_norm as torch_rms_norm
 
 from model_probe.profiles import (
     DEPTHS,
+    FIXED_STD,
     INITIALISATIONS,
     PLACEMENTS,
     SERIES,
@@ -39,8 +40,6 @@ from model_probe.profiles import (
     StackSettings,
 )
 from model_probe.progress import Progress, silent
-
-FIXED_STD: Final = 0.02  # as GPT-2 has it, whatever the width
 
 # Standard deviation of a weight's entries, from what it reads (fan_in) and what it gives (fan_out).
 STANDARD_DEVIATIONS: Final[Mapping[str, Callable[[int, int], float]]] = {

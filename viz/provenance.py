@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from babel.dates import format_date
 
+from model_probe.profiles import Profiles
 from model_probe.trace import CheckpointInfo, NormTrace
 from viz.text import Words, literal
 
@@ -52,6 +53,19 @@ def checkpoint_provenance(words: Words, info: CheckpointInfo, *, origin: Origin 
         info.device,
     ]
     return " · ".join(parts)
+
+
+def profiles_provenance(words: Words, profiles: Profiles) -> str:
+    """The line of a picture of toy stacks: what they are, when and with what they were measured."""
+    made = profiles.provenance
+    return words.t(
+        "placement.provenance",
+        seeds=profiles.settings.seeds,
+        date=format_date(datetime.fromisoformat(made.recorded_at), format="long", locale=words.lang),
+        dtype=made.dtype,
+        device=made.device,
+        torch=literal(made.torch),
+    )
 
 
 def _shortened(prompt: str) -> str:

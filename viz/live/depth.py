@@ -19,6 +19,7 @@ VEILED: Final = ("no_norm",)  # what is drawn while the page's question is open
 _DEPTH_TICKS: Final = (2, 6, 12, 24, 32, 48)  # under the slider
 _LAYER_TICKS: Final = (1, 8, 16, 24, 32, 40, 48)  # under the chart
 _MARGIN: Final = 1.25  # factor kept free above and below the curves
+_BEYOND: Final = 100  # times the largest figure with a norm: there the picture ends; the table goes on
 _DIGITS: Final = 4  # significant digits of what is drawn
 
 
@@ -47,10 +48,12 @@ def depth_slider(words: Words, view: DepthView) -> LiveSlider:
         label=words.t("placement.slider"),
         sentence=words.t(
             f"placement.sentence.{sentence}",
-            root=number(root),
+            root=number(root, 2),
             layers=slot("layers"),
             times=slot("times"),
-            **{name: slot(name) for name in ("pre_norm.last", "post_norm.last", "no_norm.last")},
+            pre=slot("pre_norm.last"),
+            post=slot("post_norm.last"),
+            none=slot("no_norm.last"),
         ),
         alt=words.t("placement.alt", series=words.t(f"placement.axis.{view.series}")),
         still={
@@ -113,11 +116,15 @@ def _drawn(value: float) -> float:
 
 
 def _span(profiles: Profiles, view: DepthView) -> tuple[float, float]:
-    """The chart's height, the same for every stop and whatever is still veiled."""
+    """The chart's height, the same for every stop and whatever is still veiled.
+
+    Without a norm a stack can leave it at the top: else its explosion would press the others flat.
+    """
     stacks = [stack for stack in profiles.stacks if stack.initialisation == view.initialisation]
-    lows = [float(stack.series(view.series).min()) for stack in stacks]
-    highs = [float(stack.series(view.series).max()) for stack in stacks]
-    return min(lows) / _MARGIN, max(highs) * _MARGIN
+    low = min(float(stack.series(view.series).min()) for stack in stacks)
+    high = max(float(stack.series(view.series).max()) for stack in stacks)
+    normed = max(float(s.series(view.series).max()) for s in stacks if s.placement != "no_norm")
+    return low / _MARGIN, min(high * _MARGIN, normed * _BEYOND)
 
 
 def _ticks(low: float, high: float) -> list[float]:

@@ -1,10 +1,11 @@
 // A curve for each placement of the norm, from the first layer to the last, that grows as layers are added. The
-// faint trail is the last layer of every shallower stack. Under it the same as a table.
+// faint trail is the last layer of every shallower stack. Under it the same as a table. A curve may leave the
+// picture at the top; then its name stays there, with an arrow.
 
 drawings.depth = (stage, still, kit) => {
   const NAMES = 16 // pixels between two names at the curves' ends
   const chart = kit.chart(stage, {
-    height: 340,
+    height: 372,
     x: kit.linear(...still.layers),
     y: kit.log(...still.span),
     xTicks: still.layerTicks,
@@ -14,10 +15,15 @@ drawings.depth = (stage, still, kit) => {
     left: 40,
     right: 84,
   })
+  const { left, right, top, bottom } = chart.box
+  const inside = svg("rect", { x: left, y: top, width: right - left, height: bottom - top })
+  chart.picture.append(svg("clipPath", { id: "depth-window" }, inside))
+  const lines = chart.picture.appendChild(svg("g", { "clip-path": "url(#depth-window)" }))
+  const clipped = { ...chart, picture: lines }
   const shown = still.curves.filter((curve) => curve.shown)
-  const trails = shown.map(({ role }) => kit.line(chart, { role: `trail ${role}` }))
+  const trails = shown.map(({ role }) => kit.line(clipped, { role: `trail ${role}` }))
   const curves = shown.map(({ role, name }) => {
-    const line = kit.line(chart, { role })
+    const line = kit.line(clipped, { role })
     const end = chart.picture.appendChild(svg("circle", { class: `end ${role}`, r: 4.5 }))
     const label = chart.picture.appendChild(svg("text", { class: `label ${role}` }, name))
     return { line, end, label }
@@ -32,10 +38,13 @@ drawings.depth = (stage, still, kit) => {
       line.set(values[c].map((value, layer) => [layer + 1, value]))
       end.setAttribute("cx", place(ends[c][0]))
       end.setAttribute("cy", place(ends[c][1]))
+      end.classList.toggle("beyond", ends[c][1] < top)
     })
     let lowest = -Infinity // names keep clear of each other, from the top down
     for (const c of ends.map((_, c) => c).sort((a, b) => ends[a][1] - ends[b][1])) {
-      lowest = Math.max(ends[c][1] + 4, lowest + NAMES)
+      lowest = Math.max(ends[c][1] + 4, top + 12, lowest + NAMES)
+      const name = shown[c].name + (ends[c][1] < top ? " ↑" : "")
+      if (curves[c].label.textContent !== name) curves[c].label.textContent = name
       curves[c].label.setAttribute("x", place(ends[c][0] + 10))
       curves[c].label.setAttribute("y", place(lowest))
     }
