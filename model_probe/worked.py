@@ -6,7 +6,7 @@ them to. Sources: RMSNorm, Zhang & Sennrich 2019, arXiv 1910.07467; LayerNorm, B
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -89,13 +89,13 @@ def layer_norm_steps(x: Sequence[float], eps: float = EPS) -> LayerNormSteps:
     )
 
 
-def norm_parameters(hidden_size: int, norms: int) -> tuple[int, int]:
-    """Learned numbers of all norms of a model: with LayerNorm (γ and β, 2d each) and with RMSNorm (γ, d each).
+def norm_parameters(sizes: Iterable[int]) -> tuple[int, int]:
+    """Learned numbers of norms of these sizes: as LayerNorms (γ and β, 2d each) and as RMSNorms (γ, d each).
 
-    >>> norm_parameters(hidden_size=896, norms=49)
+    >>> norm_parameters([896] * 49)
     (87808, 43904)
     """
-    gains = hidden_size * norms
+    gains = sum(sizes)
     return 2 * gains, gains
 
 

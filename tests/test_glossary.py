@@ -68,7 +68,7 @@ def test_chinese_has_the_english_name_beside_its_own() -> None:
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_every_mark_in_the_texts_resolves(lang: str) -> None:
     for label, templates in words(lang).templates().items():
-        for template in templates:
+        for template in (text.replace("(page:{stem}", "(page:start") for text in templates):
             marks = TERM_MARK.findall(template) + PAGE_MARK.findall(template)
             assert len(marks) == len(ANY_MARK.findall(template)), f"{label}: a mark is not written right"
             for _, key in TERM_MARK.findall(template):

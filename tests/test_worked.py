@@ -68,7 +68,7 @@ def test_what_is_no_vector_is_refused(x: list[float]) -> None:
 
 def test_parameters_of_the_recorded_checkpoint() -> None:
     recording = load_recording()
-    depth = recording.traces["fox"].depth()
-    with_bias, without = norm_parameters(recording.checkpoint.hidden_size, len(depth))
-    assert without == sum(len(site.gain) for site in recording.sites)
+    with_bias, without = norm_parameters(site.size for site in recording.sites)
+    assert without == sum(len(site.gain) for site in recording.sites if site.gain is not None)
+    assert without == recording.checkpoint.hidden_size * (2 * recording.checkpoint.num_layers + 1)
     assert with_bias == 2 * without
