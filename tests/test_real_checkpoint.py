@@ -53,12 +53,16 @@ def test_every_gain_agrees_with_the_independent_measurement(real_checkpoint):
     assert len(REFERENCE["gains"]) == 49
     for site in real_checkpoint.sites:
         expected = REFERENCE["gains"][site.name]
-        summary, counts = site.summary(), count_gain(site.gain)
+        summary, gain = site.summary(), site.gain
         for name in ("mean", "rms", "min", "max"):
             assert getattr(summary, name) == pytest.approx(expected[name], rel=1e-5, abs=1e-7), site.name
-        assert counts.amplified == expected["above_1"]
-        assert counts.damped == expected["below_1"]
-        assert counts.negative == expected["negative"]
+        # the reference counts γ > 1 and γ < 1 with their signs; the app's |γ| > 1 takes γ < −1 in as well
+        assert np.sum(gain > 1) == expected["above_1"], site.name
+        assert np.sum(gain < 1) == expected["below_1"], site.name
+        counts = count_gain(gain)
+        assert counts.negative == expected["negative"], site.name
+        assert counts.amplified == expected["above_1"] + np.sum(gain < -1), site.name
+        assert counts.damped == expected["below_1"] - np.sum(gain <= -1), site.name
 
 
 def test_the_recording_is_what_the_checkpoint_gives_today(real_checkpoint, traces):
