@@ -7,9 +7,10 @@ import streamlit as st
 from model_probe.presets import DEFAULT
 from model_probe.recording import load_recording
 from viz.book import BOOK, core_minutes
+from viz.drawings import draw
+from viz.drawings.forward import forward_map
 from viz.figures.base import CONFIG, token_label
 from viz.figures.depth import DepthView, depth_alt, depth_figure, growth
-from viz.forward_map import forward_map
 from viz.predict import predict
 from viz.provenance import provenance
 from viz.reading import Reading, sink_tokens
@@ -24,7 +25,7 @@ page.prose("start/what")
 
 trace = load_recording().traces[DEFAULT]
 st.header(page.t("start.map.heading"), anchor=False)
-st.html(forward_map(page.words, trace.checkpoint.num_layers))
+draw(forward_map(page.words, trace.checkpoint.num_layers, page.href))
 page.prose("start/map")
 
 st.header(page.t("start.growth.heading"), anchor=False)

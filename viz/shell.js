@@ -1,5 +1,5 @@
 // What only the browser knows: the theme that is really drawn, the language of the document, how far down the
-// page the reader is, and which link of the prose was followed: by itself it would open a new session.
+// page the reader is, and which link of prose or drawing was followed: by itself it would open a new session.
 
 function drawnTheme(element) {
   const probe = document.createElement("canvas").getContext("2d")
@@ -21,11 +21,13 @@ function followScroll(line) {
   return () => page.removeEventListener("scroll", draw)
 }
 
+const FOLLOWED = '[data-testid="stMarkdown"] a[href], a[data-visit]' // of the prose, and of drawings
+
 function followLinks(element, setTriggerValue) {
   const follow = (event) => {
-    const link = event.target.closest?.('[data-testid="stMarkdown"] a[href]')
+    const link = event.composedPath().find((part) => part.matches?.(FOLLOWED))
     if (!link || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return
-    const { origin, pathname, searchParams } = new URL(link.href)
+    const { origin, pathname, searchParams } = new URL(link.getAttribute("href"), document.baseURI)
     const page = element.pages[pathname.split("/").pop()]
     if (origin !== location.origin || !page || link.getAttribute("href").startsWith("#")) return
     event.preventDefault()

@@ -11,20 +11,20 @@ from typing import Final
 from viz.drawings.svg import PLUS_RADIUS, Drawing, Picture, Point, arrow, box, frame, line, link, plus, text
 from viz.text import Words
 
-Href = Callable[[str], str | None]  # address of a page by its stem, None where there is none
+Href = Callable[[str, Mapping[str, str]], str | None]  # (page's stem, choices) → address, None: nowhere to go
 
-# Each station with the page that is about it.
-PAGES: Final[Mapping[str, str]] = {
-    "tokenize": "glossary",
-    "embed": "scale",
-    "attention_norm": "formula",
-    "attention": "saturation",
-    "add": "placement",
-    "mlp_norm": "probe",
-    "mlp": "placement",
-    "final_norm": "gain",
-    "lm_head": "glossary",
-    "sample": "train",
+# Each station with the page that is about it, and the state in which the page shows it.
+PAGES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
+    "tokenize": ("glossary", {}),
+    "embed": ("scale", {}),
+    "attention_norm": ("formula", {}),
+    "attention": ("saturation", {}),
+    "add": ("placement", {}),
+    "mlp_norm": ("probe", {}),
+    "mlp": ("placement", {}),
+    "final_norm": ("gain", {"layer": "final"}),
+    "lm_head": ("glossary", {}),
+    "sample": ("train", {}),
 }
 _NORMS: Final = ("attention_norm", "mlp_norm", "final_norm")
 _HEIGHT: Final = 46  # of a station's box: its name and its page
@@ -129,10 +129,11 @@ def _station(words: Words, name: str, at: Point, width: float, href: Href) -> st
     x, y = at
     kind = "normalized" if name in _NORMS else "quiet"
     label = words.t(f"drawings.forward.{name}")
-    target = href(PAGES[name])
+    stem, choices = PAGES[name]
+    target = href(stem, choices)
     if target is None:
         return box(at, label, kind, width=width, height=_HEIGHT)
-    page = words.t(f"common.page.{PAGES[name]}")
+    page = words.t(f"common.page.{stem}")
     inside = (
         box(at, "", kind, width=width, height=_HEIGHT),
         text((x, y - _LINE), label, f"{kind} name"),
@@ -142,6 +143,7 @@ def _station(words: Words, name: str, at: Point, width: float, href: Href) -> st
 
 
 def _sum(words: Words, at: Point, href: Href) -> str:
-    page = words.t(f"common.page.{PAGES['add']}")
+    stem, choices = PAGES["add"]
+    page = words.t(f"common.page.{stem}")
     name = words.t("drawings.forward.leads", station=words.t("drawings.forward.add"), page=page)
-    return link(href(PAGES["add"]), name, [plus(at)])
+    return link(href(stem, choices), name, [plus(at)])

@@ -123,7 +123,7 @@ def link(href: str | None, name: str, parts: Iterable[str]) -> str:
     if href is None:
         return inside
     label = escape(name)
-    return f'<a href="{escape(href)}" data-visit aria-label="{label}"><title>{label}</title>{inside}</a>'
+    return f'<a href="{escape(href)}" data-visit="" aria-label="{label}"><title>{label}</title>{inside}</a>'
 
 
 def _n(value: float) -> str:
