@@ -1,4 +1,4 @@
-"""The slider `gain`: a norm's gain blended in from γ = 1 to what was learned, and what it does to a vector."""
+"""The slider `gain`: a norm's gain blended between γ = 1 and what was learned, and what it does to a vector."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def gain_slider(words: Words, site: NormSite) -> LiveSlider:
         name="gain",
         parameter="blend",
         stops=tuple(_stop(at, root) for at in blends),
-        default="0",
+        default="100",
         label=words.t("gain.slider"),
         sentence=words.t(
             "gain.sentence",

@@ -19,18 +19,20 @@ drawings.scale = (stage, still, kit) => {
     })
     const area = chart.picture.appendChild(svg("path", { class: "area" }))
     kit.line(chart, { role: "reference", points: still.profile.map((y, x) => [x + 0.5, y]) })
+    const beyond = svg("text", { class: "label text beyond", x: chart.box.right, y: chart.box.top - 1, "text-anchor": "end" }, still.words.beyond)
+    chart.picture.append(beyond)
     const [low, high] = [chart.y(-SPAN), chart.y(SPAN)]
     const at = (y) => place(Math.min(Math.max(chart.y(y), high), low))
     const [start, end, foot] = [place(chart.x(0.5)), place(chart.x(still.profile.length - 0.5)), place(chart.y(0))]
     return (factor) => {
       const edge = still.profile.map((y, x) => `L${place(chart.x(x + 0.5))} ${at(factor * y)}`)
       area.setAttribute("d", `M${start} ${foot}${edge.join("")}L${end} ${foot}Z`)
+      beyond.classList.toggle("shown", factor * peak > SPAN)
     }
   }
-  const beyond = kit.element("span", { class: "beyond" }, still.words.beyond)
   const input = panel(
     "residual",
-    kit.element("b", {}, still.words.input), " L2 ", kit.readout("input_l2"), " · RMS ", kit.readout("rms"), " ", beyond,
+    kit.element("b", {}, still.words.input), " L2 ", kit.readout("input_l2"), " · RMS ", kit.readout("rms"),
   )
   const output = panel(
     "output",
@@ -60,7 +62,6 @@ drawings.scale = (stage, still, kit) => {
   return ([factor, percent]) => {
     input(factor)
     output(percent / 100)
-    beyond.classList.toggle("shown", factor * peak > SPAN)
     mark.set(factor, [percent])
   }
 }
