@@ -16,9 +16,12 @@ from browser.drag import drag, readouts, slider
 from browser.server import Server, running_app
 from playwright.sync_api import Page, expect
 
+from model_probe.recording import load_recording
 from viz.live import LiveSlider
+from viz.live.gain import gain_slider
 from viz.live.saturation import saturation_slider
-from viz.text import LANGUAGES, words
+from viz.live.scale import scale_slider
+from viz.text import LANGUAGES, number, words
 
 NINE = 9  # positions at which numbers are compared
 LAG_MS = 50
@@ -38,6 +41,46 @@ def saturation_numbers(code: str) -> dict[str, str]:
     }
 
 
+def scale_numbers(code: str) -> dict[str, str]:
+    x = np.where(np.arange(256) % 3, -1.0, 1.0) * float(code)  # any 256 values with L2 16 at ×1
+    mean_square = np.mean(x**2)
+    y = x / np.sqrt(mean_square + 1e-6)
+    return {
+        "input_l2": number(np.linalg.norm(x)),
+        "rms": number(np.sqrt(mean_square)),
+        "mean_square": number(mean_square),
+        "divisor": number(np.sqrt(mean_square + 1e-6)),
+        "output_l2": number(np.linalg.norm(y), 4),
+        "percent": f"{100 * np.linalg.norm(y) / 16:.1f}",
+    }
+
+
+def gain_numbers(code: str) -> dict[str, str]:
+    learned = load_recording().site("model.layers.11.input_layernorm").gain
+    assert learned is not None
+    normalized = np.where(np.arange(learned.size) % 3, -1.0, 1.0)
+    gain = 1 + float(code) / 100 * (learned.astype(np.float64) - 1)
+    output = normalized * gain
+    cosine = output @ normalized / np.linalg.norm(output) / np.linalg.norm(normalized)
+    return {
+        "output_l2": number(np.linalg.norm(output)),
+        "ratio": number(np.linalg.norm(output) / np.sqrt(learned.size)),
+        "cosine": f"{cosine:.3f}",
+        "angle": f"{np.degrees(np.arccos(min(cosine, 1.0))):.1f}°",
+        "min": number(gain.min()),
+        "max": number(gain.max()),
+    }
+
+
+def scale_made(lang: str) -> LiveSlider:
+    first = load_recording().traces["fox"].depth()[0]
+    return scale_slider(words(lang), float(np.median(first.input.l2)) / np.sqrt(first.size))
+
+
+def gain_made(lang: str) -> LiveSlider:
+    return gain_slider(words(lang), load_recording().site("model.layers.11.input_layernorm"))
+
+
 @dataclass(frozen=True)
 class Widget:
     """A live slider and how to check it."""
@@ -52,6 +95,8 @@ class Widget:
 
 WIDGETS = {
     "saturation": Widget("saturation", lambda lang: saturation_slider(words(lang)), saturation_numbers),
+    "scale": Widget("scale", scale_made, scale_numbers),
+    "gain": Widget("gain", gain_made, gain_numbers),
 }
 NAME = pytest.mark.parametrize("name", WIDGETS)
 LANGUAGE = pytest.mark.parametrize("lang", LANGUAGES)
@@ -171,7 +216,7 @@ def test_a_change_of_language_keeps_the_stop_and_the_element(
     slider(page, name).evaluate("e => { e.mine = true }")
     slider(page, name).focus()
     page.keyboard.press("Home")
-    expect(page).to_have_url(re.compile(f"{made.parameter}=|{made.default}"))
+    expect(page).to_have_url(re.compile(rf"[?&]{made.parameter}="))
     page.get_by_text("中文", exact=True).click()
     expect(slider(page, name)).to_have_accessible_name(made.label)
     expect_stop(page, name, made, made.choice.codes[0])
