@@ -249,7 +249,8 @@ class Cells {
     const lengths = { before: shown(length(this.x), digits), after: shown(length(this.steps.y), digits) }
     const names = zeros.map(([, name]) => name).join(words.comma)
     const kept = zeros.length ? filled(zeros.length > 1 ? words.zeros : words.zero, { names }) : ""
-    this.says.textContent = filled(words.length, { ...lengths, n: this.x.length }) + kept
+    const whole = Math.abs(length(this.steps.y) / Math.sqrt(this.x.length) - 1) < 10 ** -digits
+    this.says.textContent = filled(whole ? words.length : words.short, { ...lengths, n: this.x.length }) + kept
   }
 
   stop() {

@@ -121,6 +121,7 @@ def cells(page: Page) -> tuple[float, ...]:
 _BLANKS: Final[Mapping[str, tuple[str, ...]]] = {
     "entry": ("name",),
     "length": ("before", "after", "n"),
+    "short": ("before", "after", "n"),
     "zero": ("names",),
     "zeros": ("names",),
     "empty": ("name",),

@@ -15,6 +15,37 @@ from viz.text import LANGUAGES, words
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGE = pytest.mark.parametrize("lang", LANGUAGES)
+NOTE = re.compile(
+    r'<span popover[^>]*><span class="lab-note-name">[^<]*</span>[^<]*'
+    r'(?:<span class="lab-note-way">[^<]*</span>)?</span>'
+)
+NOT_WORDS = re.compile(r"\$[^$]*\$|```.*?```|`[^`]*`|\]\([^)]*\)|<[^>]*>", re.DOTALL)
+# How the prose names the terms.
+CALLED = {
+    "rms_norm": (r"(?<!\w)RMSNorm\b", r"(?<!\w)RMSNorm"),
+    "layer_norm": (r"\bLayerNorm\b", r"LayerNorm"),
+    "rms": (r"\bRMS\b|root mean square", r"(?<!\w)RMS(?!Norm)|均方根(?!归)"),
+    "l2_norm": (r"\bL2\b", r"L2"),
+    "variance": (r"standard deviation|\bvariance", r"标准差|方差"),
+    "epsilon": (r"ε", r"ε"),
+    "learned_gain": (r"\bgains?\b|γ", r"增益|γ"),
+    "scale_invariance": (r"scale.invarian", r"尺度不变性"),
+    "upcast": (r"\bupcast", r"升精度"),
+    "token": (r"\b[Tt]okens?\b", r"词元"),
+    "hidden_size": (r"hidden size", r"隐藏维度"),
+    "residual_stream": (r"\bresiduals?\b", r"残差"),
+    "pre_norm": (r"[Pp]re-norm", r"前置归一化|pre-norm"),
+    "post_norm": (r"[Pp]ost-norm", r"后置归一化|post-norm"),
+    "identity_path": (r"identity path", r"恒等通路"),
+    "final_norm": (r"final norm", r"末层归一化"),
+    "qk_norm": (r"QK-norm", r"QK"),
+    "logits": (r"\blogits?\b", r"logits?"),
+    "entropy": (r"(?<!cross-)\bentropy", r"(?<!交叉)熵"),
+    "softmax_saturation": (r"saturat(ed|ion)", r"饱和"),
+    "perplexity": (r"perplexity", r"困惑度"),
+    "attention_sink": (r"\bsinks?\b", r"汇聚词元"),
+    "massive_activation": (r"massive activation", r"巨量激活"),
+}
 LINK = re.compile(r"\[([^\[\]]+)\]\(([^()\s]+)\)")
 
 
@@ -55,16 +86,34 @@ def test_every_term_leads_to_a_page_in_the_language(lang: str) -> None:
         assert parse_qs(address.query) == {"lang": [lang], **{k: [v] for k, v in term.choices.items()}}
 
 
+def prose(lang: str, stem: str) -> str:
+    """All that a page has drawn as prose once its predictions are answered."""
+    app = opened(lang, stem)
+    for key in [button.key for button in app.button if (button.key or "").endswith(".show")]:
+        app.button(key=key).click().run()
+    assert not app.exception
+    return "\n".join(markdown.value for markdown in app.markdown if markdown.proto.allow_html)
+
+
+@pytest.mark.parametrize("stem", [page.stem for page in open_pages() if page.stem != "glossary"])
 @LANGUAGE
-def test_a_page_explains_a_term_once(lang: str) -> None:
-    for page in open_pages():
-        app = opened(lang, page.stem)
-        drawn = "\n".join(markdown.value for markdown in app.markdown)
-        notes = re.findall(r'popover id="term-([^"]+)"', drawn)
-        assert len(notes) == len(set(notes))
-        assert re.findall(r'popovertarget="term-([^"]+)"', drawn) == notes
-        assert "](term:" not in drawn
-        assert "](page:" not in drawn
+def test_a_page_explains_each_term_once_where_it_first_names_it(lang: str, stem: str) -> None:
+    drawn = prose(lang, stem)
+    notes = re.findall(r'popover id="term-([^"]+)"', drawn)
+    assert len(notes) == len(set(notes))
+    assert re.findall(r'popovertarget="term-([^"]+)"', drawn) == notes
+    assert not re.search(r"\]\((term|page):", drawn)
+    sentences = NOTE.sub("", drawn)
+    assert "popover id" not in sentences
+    for key, names in CALLED.items():
+        before = re.split(f'<button[^>]* popovertarget="term-{key}"', sentences)[0]
+        words_before = NOT_WORDS.sub(" ", before)
+        named = re.search(names[lang == "zh"], words_before)
+        assert named is None, f"{key}: …{words_before[max(0, named.start() - 30) : named.end() + 30]}…"
+
+
+def test_the_names_of_every_term_are_looked_for() -> None:
+    assert set(CALLED) == {term.key for term in TERMS}
 
 
 @LANGUAGE

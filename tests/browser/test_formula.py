@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from browser.conftest import Open
 from browser.server import Server
@@ -101,6 +102,16 @@ def test_what_is_no_number_is_said_in_a_sentence(
     assert "x=" not in page.url
     entries(page).nth(1).fill("5")
     expect_steps(page, (2.0, 5.0, 3.0, 0.0))
+
+
+def test_where_epsilon_rules_the_length_is_said_to_be_short(app: Server, open_address: Open) -> None:
+    tiny = (0.001, -0.002, 0.0)
+    page = open_address(f"{app.url}/formula?lang=en&x={encoded(tiny)}")
+    before, after = (shown(float(np.linalg.norm(x))) for x in (tiny, rms_norm_steps(tiny).y))
+    expect(page.locator(".says")).to_have_text(
+        ENGLISH.t("formula.cells.short", before=before, after=after, n=3)
+        + ENGLISH.t("formula.cells.zero", names="x₃")
+    )
 
 
 def test_a_change_of_language_keeps_the_numbers(app: Server, open_address: Open) -> None:
