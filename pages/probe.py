@@ -49,18 +49,19 @@ with picture:
         config=CONFIG,
         alt=depth_alt(trace, page.words, looked.depth),
     )
-    st.caption(source)
     ends = {line: reading.line(trace, line) for line in LINES}
-    page.prose(
-        "probe/depth",
-        factor=number(growth(trace, "residual", reading)),
-        first=number(ends["residual"][0]),
-        last=number(ends["residual"][-1]),
-        least=number(ends["output"].min() / root, 2),
-        most=number(ends["output"].max() / root, 2),
-        size=trace.checkpoint.hidden_size,
-        root=number(root, 4),
-    )
+    with st.container(key="probe-finding"):  # keeps its height, so that new numbers move nothing below
+        st.caption(source)
+        page.prose(
+            "probe/depth",
+            factor=number(growth(trace, "residual", reading)),
+            first=number(ends["residual"][0]),
+            last=number(ends["residual"][-1]),
+            least=number(ends["output"].min() / root, 2),
+            most=number(ends["output"].max() / root, 2),
+            size=trace.checkpoint.hidden_size,
+            root=number(root, 4),
+        )
     downloads(page, trace, chart="probe-depth", source=source)
     link_here(page)
 
@@ -68,7 +69,7 @@ with picture:
     page.prose("probe/layer")
     layer_control(page, trace)
     st.html(site_table(trace, sites_of(trace, looked.layer), page.words, reading))
-    st.caption(source)
+    st.caption(each_token)  # the table names its statistic itself
 
     st.subheader(page.t("probe.tokens_heading"), anchor=False)
     page.prose("probe/tokens")

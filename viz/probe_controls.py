@@ -113,11 +113,12 @@ def prompt_controls(page: Page) -> Shown:
 
 def reading_controls(page: Page, trace: NormTrace) -> Looked:
     """Draws the choices of lines, axis, statistic and token; says how to read and where the reader looks."""
-    layer_choice = _layer_choice(trace)
     token_choice = Choice("token", tuple(str(t.position) for t in trace.tokens), "0")
-    chosen = bind(_LINES, _AXIS, _STATISTIC, _SINKS, _SERIES, layer_choice, token_choice)
-    site_choice = _site_choice(trace, chosen["layer"])
-    site = bind(site_choice)["site"]
+    places = (_layer_choice(trace), _site_choice(trace), token_choice)
+    chosen = bind(
+        _LINES, _AXIS, _STATISTIC, _SINKS, _SERIES, *places
+    )  # at once: one step back undoes a click
+    sites = site_codes(sites_of(trace, chosen["layer"]))
     _several(page.t("probe.lines"), _LINES, ROLES, lambda role: page.t(f"common.series.{role}"))
     _one(page.t("probe.axis"), _AXIS, lambda axis: page.t(f"probe.{axis}"))
     _one(page.t("probe.statistic"), _STATISTIC, lambda s: page.t(f"common.statistic.{s}"))
@@ -134,7 +135,7 @@ def reading_controls(page: Page, trace: NormTrace) -> Looked:
         axis=chosen["axis"],
         reading=Reading(chosen["statistic"], token, chosen["sinks"]),
         layer=chosen["layer"],
-        site=site_codes(sites_of(trace, chosen["layer"]))[site],
+        site=sites.get(chosen["site"], next(iter(sites.values()))),
         token=token,
         series=chosen["series"],
     )
@@ -154,15 +155,29 @@ def layer_control(page: Page, trace: NormTrace) -> None:
 
 def site_controls(page: Page, looked: Looked, trace: NormTrace) -> None:
     """Draws the choice of a norm of the layer and of the series that bars and map show."""
+    choice = _site_choice(trace)
+    key = f"{choice.key}.of_layer"
     sites = site_codes(sites_of(trace, looked.layer))
     roles = [site.role for site in sites.values()]
+    st.session_state[key] = next(code for code, site in sites.items() if site.name == looked.site.name)
 
     def name(code: str) -> str:
         role = page.t(f"common.role.{sites[code].role}")
         return role if roles.count(sites[code].role) == 1 else f"{role} · {literal(code)}"
 
+    def changed() -> None:
+        st.session_state[choice.key] = st.session_state[key]
+
     with st.container(horizontal=True, key="probe-site"):
-        _one(page.t("probe.site"), _site_choice(trace, looked.layer), name)
+        st.segmented_control(
+            page.t("probe.site"),
+            list(sites),
+            required=True,
+            key=key,
+            format_func=name,
+            on_change=changed,
+            wrap=True,
+        )
         _one(page.t("probe.series"), _SERIES, lambda line: page.t(f"common.series.{line}"))
 
 
@@ -174,7 +189,7 @@ def take_click(trace: NormTrace) -> None:
         name, layer, token = cell
         codes = site_codes(sites_of(trace, layer))
         st.session_state[_layer_choice(trace).key] = layer
-        st.session_state[_site_choice(trace, layer).key] = next(c for c, s in codes.items() if s.name == name)
+        st.session_state[_site_choice(trace).key] = next(c for c, s in codes.items() if s.name == name)
         st.session_state["choice.token"] = str(token)
 
 
@@ -230,8 +245,11 @@ def _layer_choice(trace: NormTrace) -> Choice:
     return Choice("layer", codes, default)
 
 
-def _site_choice(trace: NormTrace, layer: str) -> Choice:
-    codes = tuple(site_codes(sites_of(trace, layer)))
+def _site_choice(trace: NormTrace) -> Choice:
+    """The norms of all layers by code: the same one is looked at when the layer changes, where it has it."""
+    codes = tuple(
+        dict.fromkeys(code for layer in layers(trace) for code in site_codes(sites_of(trace, layer)))
+    )
     return Choice("site", codes, codes[0])
 
 
