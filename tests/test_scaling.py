@@ -83,7 +83,9 @@ def test_a_shifted_vector_counts_as_shifted() -> None:
     trace = load_recording().traces["river"]
     site = trace.depth()[0]
     ones = dataclasses.replace(
-        site.input, mean=np.full_like(site.input.l2, -2), l2=np.full_like(site.input.l2, 2 * np.sqrt(site.size))
+        site.input,
+        mean=np.full_like(site.input.l2, -2),
+        l2=np.full_like(site.input.l2, 2 * np.sqrt(site.size)),
     )
     shifted = dataclasses.replace(trace, sites=(dataclasses.replace(site, input=ones),))
     assert common_shift(shifted) == pytest.approx(1.0)
