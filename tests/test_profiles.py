@@ -88,18 +88,19 @@ def test_post_norm_hands_on_root_d_and_pre_norm_the_root_of_a_sum() -> None:
 
 def test_autograd_against_finite_differences() -> None:
     """The gradient on the second weight of a middle layer, by nudging the loss itself."""
+    settings = StackSettings(hidden_size=8, batch=2, positions=3, classes=5)
     import torch
     from torch.nn.functional import cross_entropy
 
-    given = problem(3, 3, SMALL)
+    given = problem(3, 3, settings)
     weights = [(first.double(), second.double()) for first, second in given.weights("xavier")]
 
     def loss(second: torch.Tensor) -> float:
         x = given.inputs.double()
         for layer, (first, own) in enumerate(weights):
-            normed = x / (x.square().mean(-1, keepdim=True) + SMALL.eps).sqrt()
+            normed = x / (x.square().mean(-1, keepdim=True) + settings.eps).sqrt()
             x = x + torch.relu(normed @ first.T) @ (second if layer == 1 else own).T
-        x = x / (x.square().mean(-1, keepdim=True) + SMALL.eps).sqrt()
+        x = x / (x.square().mean(-1, keepdim=True) + settings.eps).sqrt()
         return float(cross_entropy(x @ given.head.double().T, given.targets))
 
     middle, nudge = weights[1][1], 1e-4
