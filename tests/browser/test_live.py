@@ -5,6 +5,7 @@ A new slider adds a row to WIDGETS: where it is, and its readouts from the stop'
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,8 +17,10 @@ from browser.drag import drag, readouts, slider
 from browser.server import Server, running_app
 from playwright.sync_api import Page, expect
 
+from model_probe.profiles import SHIPPED
 from model_probe.recording import load_recording
 from viz.live import LiveSlider
+from viz.live.depth import VEILED, DepthView, depth_slider
 from viz.live.gain import gain_slider
 from viz.live.saturation import saturation_slider
 from viz.live.scale import scale_slider
@@ -81,6 +84,23 @@ def gain_made(lang: str) -> LiveSlider:
     return gain_slider(words(lang), load_recording().site("model.layers.11.input_layernorm"))
 
 
+def depth_numbers(code: str) -> dict[str, str]:
+    """What is shown while the page's question is open; tests/browser/test_placement.py has the rest."""
+    measured = json.loads(SHIPPED.read_text())["stacks"]
+    (gradients,) = [
+        np.array(stack["weight_gradient"])
+        for stack in measured
+        if (stack["initialisation"], stack["placement"], stack["depth"]) == ("xavier", "no_norm", int(code))
+    ]
+    first, last = gradients[0], gradients[-1]
+    return {
+        "layers": code,
+        "no_norm.first": number(first),
+        "no_norm.last": number(last),
+        "no_norm.ratio": number(first / last),
+    }
+
+
 @dataclass(frozen=True)
 class Widget:
     """A live slider and how to check it."""
@@ -97,6 +117,9 @@ WIDGETS = {
     "saturation": Widget("saturation", lambda lang: saturation_slider(words(lang)), saturation_numbers),
     "scale": Widget("scale", scale_made, scale_numbers),
     "gain": Widget("gain", gain_made, gain_numbers),
+    "depth": Widget(
+        "placement", lambda lang: depth_slider(words(lang), DepthView(placements=VEILED)), depth_numbers
+    ),
 }
 NAME = pytest.mark.parametrize("name", WIDGETS)
 LANGUAGE = pytest.mark.parametrize("lang", LANGUAGES)
