@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from streamlit.testing.v1 import AppTest
+from term_html import NOTE
 
 from viz.book import open_pages
 from viz.glossary import GROUPS, TERMS, english_name
@@ -15,10 +16,6 @@ from viz.text import LANGUAGES, words
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGE = pytest.mark.parametrize("lang", LANGUAGES)
-NOTE = re.compile(
-    r'<span popover[^>]*><span class="lab-note-name">[^<]*</span>[^<]*'
-    r'(?:<span class="lab-note-way">[^<]*</span>)?</span>'
-)
 NOT_WORDS = re.compile(r"\$[^$]*\$|```.*?```|`[^`]*`|\]\([^)]*\)|<[^>]*>", re.DOTALL)
 # How the prose names the terms.
 CALLED = {
