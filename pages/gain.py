@@ -56,7 +56,6 @@ if guess is None:
         config=CONFIG,
         alt=page.t("gain.histogram.alt_before", n=site.size),
     )
-    st.caption(page.t("gain.veiled"))
 else:
     st.plotly_chart(
         gain_figure(site, page.words, page.palette),

@@ -61,7 +61,7 @@ def scale_slider(words: Words, embedding_rms: float) -> LiveSlider:
                 "embedding": words.t("scale.chart.embedding"),
             },
         },
-        ticks=[Tick(_index(factor), f"×{_code(factor)}") for factor in _TICKS],
+        ticks=[Tick(_index(factor), _code(factor)) for factor in _TICKS],
         bands=[
             Band(0, _index(_noticed_below()), words.t("scale.band.eps")),
             Band(_index(USUAL[0]), _index(USUAL[1]), words.t("scale.band.usual")),
