@@ -91,13 +91,13 @@ def pair_table(caption: str, rows: Sequence[Mapping[str, tuple[str, str]]]) -> s
         + "</tr>"
         for row in rows
     )
-    return f'<div class="lab-table"><table><caption>{escape(caption)}</caption><tbody>{drawn}</tbody></table></div>'
+    return f'<div class="lab-table lab-fits"><table><caption>{escape(caption)}</caption><tbody>{drawn}</tbody></table></div>'
 
 
 def _table(caption: str, heads: Sequence[str], rows: Sequence[str]) -> str:
     columns = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
     return (
-        f'<div class="lab-table"><table><caption>{escape(caption)}</caption>'
+        f'<div class="lab-table lab-fits"><table><caption>{escape(caption)}</caption>'
         f"<thead><tr><td></td>{columns}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
@@ -155,5 +155,6 @@ def _group(label: str, columns: int) -> str:
 
 
 def _breakable(text: str) -> str:
-    """Escaped, with a chance to break after the dots and before the underscores of a module's name."""
-    return escape(text).replace(".", ".<wbr>").replace("_", "<wbr>_") if text[:1].isalpha() else escape(text)
+    """Escaped; a module's name may break after its dots and before its underscores."""
+    is_name = text[:1].isalpha() and " " not in text
+    return escape(text).replace(".", ".<wbr>").replace("_", "<wbr>_") if is_name else escape(text)
