@@ -31,17 +31,21 @@ def test_a_term_opens_and_closes_by_keyboard(app: Server, open_address: Open) ->
 def test_a_note_fits_on_a_phone_and_opens_by_touch(app: Server, open_address: Open) -> None:
     page = open_address(f"{app.url}/formula?lang=zh", width=390, has_touch=True, is_mobile=True)
     expect(page.locator(".st-key-shell-footer")).to_be_visible()
-    terms = page.locator(".lab-term:visible").all()  # not those in what is folded
-    assert len(terms) > 5
-    for button in terms:
-        key = (button.get_attribute("popovertarget") or "").removeprefix("term-")
-        button.tap()
+    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
+    targets = page.locator(".lab-term:visible").evaluate_all(  # not those in what is folded
+        "terms => terms.map(term => term.getAttribute('popovertarget'))"
+    )
+    assert len(targets) > 5
+    for target in targets:
+        key = target.removeprefix("term-")
+        page.locator(f'[popovertarget="{target}"]').tap()
         expect(note(page, key)).to_be_visible()
         box = note(page, key).bounding_box()
         assert box is not None
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 390
         page.keyboard.press("Escape")
+        expect(note(page, key)).to_be_hidden()
 
 
 def test_a_link_of_a_note_goes_to_its_page_in_this_session(app: Server, open_address: Open) -> None:
