@@ -21,8 +21,10 @@ from model_probe.trace import NormTrace, Statistics, Token
 from viz.figures.base import TITLE_CHARS, TITLE_LINES, literal, title_of, token_label, visible, wrapped
 from viz.figures.depth import DepthView, depth_alt, depth_figure, depth_title, growth
 from viz.figures.heatmap import HeatmapView, cell_of, heatmap_figure
+from viz.figures.published import own_growth, published_figure
 from viz.figures.tokens import MAX_ROWS, TokensView, tokens_figure
 from viz.reading import LINES, Reading, layers, sink_tokens, site_codes, sites_of
+from viz.sources import published_growth
 from viz.tables import contrast_table, contrasted, site_table
 from viz.text import LANGUAGES, THIN_SPACE, number, words
 from viz.theme import DARK, LIGHT
@@ -317,7 +319,7 @@ def test_the_alternative_text_says_where_each_line_begins_and_ends(fox: NormTrac
     assert "<" not in alt
 
 
-@given(st.text(alphabet="ab .,;层归一化，。：<&$", max_size=120))
+@given(st.text(alphabet="ab .,;层归一化，。：<&$\u202f", max_size=120))
 def test_wrapping_loses_nothing_and_keeps_to_the_width(text: str) -> None:
     escaped = literal(text)
     lines = wrapped(escaped, 20).split("<br>")
@@ -403,3 +405,27 @@ def test_numbers_in_bars_use_the_pages_thin_space(fox: NormTrace) -> None:
     big = replace(fox, sites=tuple(replace(s, normalized_l2=s.normalized_l2 * 1000) for s in fox.sites))
     bars = tokens_figure(big, big.sites[0], words("en"), LIGHT, TokensView("normalized"))
     assert THIN_SPACE in bars.data[0].text[0]
+
+
+@LANGUAGE
+def test_published_growth_stands_beside_the_same_statistic_of_the_open_checkpoint(
+    fox: NormTrace, lang: str
+) -> None:
+    first, last = fox.site("model.layers.0.input_layernorm"), fox.site("model.layers.23.input_layernorm")
+    rms = [math.sqrt(np.mean(np.square(site.input.l2.astype(float)))) for site in (first, last)]
+    assert own_growth(fox) == pytest.approx(rms[1] / rms[0], rel=1e-6)
+    figure = published_figure(fox, words(lang), LIGHT)
+    reported, own = (
+        named(figure, words(lang).t("published.reported")),
+        named(figure, words(lang).t("published.own")),
+    )
+    assert sorted(reported.x) == [cited.value for cited in published_growth()]
+    assert own.marker.symbol != reported.marker.symbol
+    np.testing.assert_allclose(own.x, [own_growth(fox)])
+    rows = figure.layout.yaxis.ticktext
+    assert rows[own.y[0]] == f"<b>{fox.checkpoint.name}</b>"
+    placed = sorted([*zip(reported.y, reported.x, strict=True), (own.y[0], own.x[0])])
+    assert [value for _, value in placed] == sorted(value for _, value in placed)
+    assert number(own_growth(fox)) in title_of(figure)
+    broken = published_figure(with_nan(fox, at=0, token=0), words(lang), LIGHT)
+    assert len(broken.layout.yaxis.ticktext) == len(published_growth())

@@ -84,7 +84,7 @@ def wrapped(text: str, at_most: int = TITLE_CHARS) -> str:
     for end in range(1, len(pieces) + 1):
         ways = []
         for start in range(end - 1, -1, -1):
-            line = "".join(pieces[start:end]).strip()
+            line = "".join(pieces[start:end]).strip(" ")
             width = _half_widths(line)
             if width > at_most and start < end - 1:
                 break
@@ -102,7 +102,7 @@ _MANY_LINES: Final = 10.0
 def _pieces(text: str) -> list[str]:
     """Text cut where a line may end: words with the space before them, parts of dotted names, wide characters
     with the punctuation that hangs on them."""
-    word = r" ?(?:&#?\w+;|[^\s\u2e80-\u9fff\uff00-\uffef.]|\.(?![A-Za-z]))+\.?| ?\."
+    word = r" ?(?:&#?\w+;|[^ \u2e80-\u9fff\uff00-\uffef.]|\.(?![A-Za-z]))+\.?| ?\."
     wide = r" ?[\u2e80-\u9fff\uff00-\uffef][，。；：！？、）》”]*"
     return re.findall(f"{wide}|{word}| ", text)
 

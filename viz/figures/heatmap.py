@@ -32,6 +32,7 @@ HEIGHT: Final = 560
 MAX_TOOLTIPS: Final = 20_000  # cells; a larger map tells position and value only
 _MAX_NAMES: Final = 5_000  # cells; a larger map leaves the modules' names out of the tooltips
 _TOKEN_LABELS: Final = 20
+_GAPS: Final = 24  # tokens; with more a gap would be as wide as a cell on a phone
 _NAMED: Final = 3  # sinks named in the title
 _LEAST_DECADES: Final = 1.0  # a flat map shall look flat
 
@@ -71,7 +72,7 @@ def heatmap_figure(trace: NormTrace, words: Words, palette: Palette, view: Heatm
         zmax=high,
         colorscale=[list(stop) for stop in palette.sequential(view.line)],
         hoverinfo="skip",
-        xgap=1 if len(tokens) <= 60 else 0,
+        xgap=1 if len(tokens) <= _GAPS else 0,
         colorbar=_colour_bar(low, high, words, palette),
     )
     _cells(figure, trace, values, words)
