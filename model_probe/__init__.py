@@ -41,7 +41,24 @@ _HOMES = {
     "Statistics": "trace",
     "Token": "trace",
 }
-__all__ = sorted(_HOMES)
+__all__ = [
+    "Checkpoint",
+    "CheckpointInfo",
+    "NormSite",
+    "NormTrace",
+    "ProbeError",
+    "Recording",
+    "SiteTrace",
+    "Statistics",
+    "Token",
+    "capture",
+    "discover",
+    "fetch",
+    "load_recording",
+    "local_checkpoints",
+    "open_checkpoint",
+    "record",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -110,7 +110,9 @@ class _DryPass:
 
 def _dry_pass(model: nn.Module) -> _DryPass:
     layers = _layer_list(model)
-    layer_names = {f"{layers}.{i}" for i, _ in model.get_submodule(layers).named_children()} if layers else set()
+    layer_names = (
+        {f"{layers}.{i}" for i, _ in model.get_submodule(layers).named_children()} if layers else set()
+    )
     tokens = _token_count(model)
     calls: list[_Call] = []
     children: list[_Child] = []

@@ -10,14 +10,14 @@ from viz.downloads import downloads, link_here
 from viz.figures.base import CONFIG
 from viz.figures.depth import depth_alt, depth_figure, growth
 from viz.figures.heatmap import heatmap_alt, heatmap_figure
+from viz.figures.published import published_figure, published_title
 from viz.figures.tokens import tokens_alt, tokens_figure
 from viz.predict import predict
 from viz.probe_controls import (
     HEATMAP,
-    layer_control,
+    norm_control,
     prompt_controls,
     reading_controls,
-    site_controls,
     take_click,
 )
 from viz.provenance import provenance
@@ -36,7 +36,8 @@ with controls:
     progress = st.container()
     looked = reading_controls(page, shown.trace)
 trace, reading = shown.trace, looked.reading
-source = provenance(page.words, trace, origin=shown.origin, statistic=reading.statistic)
+over_tokens = None if reading.statistic == "token" else reading.statistic
+source = provenance(page.words, trace, origin=shown.origin, statistic=over_tokens)
 each_token = provenance(page.words, trace, origin=shown.origin, statistic=None)
 root = math.sqrt(trace.checkpoint.hidden_size)
 
@@ -67,13 +68,12 @@ with picture:
 
     st.subheader(page.t("probe.layer_heading"), anchor=False)
     page.prose("probe/layer")
-    layer_control(page, trace)
+    norm_control(page, looked, trace)
     st.html(site_table(trace, sites_of(trace, looked.layer), page.words, reading))
     st.caption(each_token)  # the table names its statistic itself
 
     st.subheader(page.t("probe.tokens_heading"), anchor=False)
     page.prose("probe/tokens")
-    site_controls(page, looked, trace)
     st.plotly_chart(
         tokens_figure(trace, looked.site, page.words, page.palette, looked.tokens),
         theme=None,
@@ -104,6 +104,17 @@ if guess is not None:
     st.markdown(page.t(f"probe.stays.{said}"))
     page.prose("probe/stays_why", size=trace.checkpoint.hidden_size, root=number(root, 4))
 st.caption(provenance(page.words, trace, origin=shown.origin))
+
+st.subheader(page.t("published.heading"), anchor=False)
+page.prose("probe/elsewhere", n=len(trace.tokens))
+st.plotly_chart(
+    published_figure(trace, page.words, page.palette),
+    theme=None,
+    key="probe-published",
+    config=CONFIG,
+    alt=page.t("published.alt", title=published_title(trace, page.words)),
+)
+st.caption(provenance(page.words, trace, origin=shown.origin, statistic="root_mean_square"))
 
 page.footer()
 with progress:

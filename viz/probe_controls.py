@@ -20,10 +20,19 @@ from viz.figures.base import token_label
 from viz.figures.depth import ROLES, DepthView
 from viz.figures.heatmap import HeatmapView, cell_of
 from viz.figures.tokens import TokensView
+from viz.live import mount
+from viz.live.layer import NormChoice, layer_slider, norm_codes
 from viz.provenance import Origin
-from viz.reading import FINAL, LINES, SINK_CODES, STATISTIC_CODES, Reading, layers, site_codes, sites_of
+from viz.reading import (
+    FINAL,
+    LINES,
+    SINK_CODES,
+    STATISTIC_CODES,
+    Reading,
+    layer_code,
+    layers,
+)
 from viz.shell import Page
-from viz.text import literal
 
 MAX_CHARS: Final = 12_000  # of a typed prompt; the token limit of `capture` cuts what is still too long
 HEATMAP: Final = "probe-heatmap"  # key of the heat map, whose clicks arrive under it
@@ -114,11 +123,9 @@ def prompt_controls(page: Page) -> Shown:
 def reading_controls(page: Page, trace: NormTrace) -> Looked:
     """Draws the choices of lines, axis, statistic and token; says how to read and where the reader looks."""
     token_choice = Choice("token", tuple(str(t.position) for t in trace.tokens), "0")
-    places = (_layer_choice(trace), _site_choice(trace), token_choice)
-    chosen = bind(
-        _LINES, _AXIS, _STATISTIC, _SINKS, _SERIES, *places
-    )  # at once: one step back undoes a click
-    sites = site_codes(sites_of(trace, chosen["layer"]))
+    # at once: one step back undoes a click
+    chosen = bind(_LINES, _AXIS, _STATISTIC, _SINKS, _SERIES, norm_choice(trace), token_choice)
+    site = norm_codes(trace)[chosen["norm"]]
     _several(page.t("probe.lines"), _LINES, ROLES, lambda role: page.t(f"common.series.{role}"))
     _one(page.t("probe.axis"), _AXIS, lambda axis: page.t(f"probe.{axis}"))
     _one(page.t("probe.statistic"), _STATISTIC, lambda s: page.t(f"common.statistic.{s}"))
@@ -134,51 +141,20 @@ def reading_controls(page: Page, trace: NormTrace) -> Looked:
         lines=() if chosen["lines"] == "none" else tuple(chosen["lines"].split("-")),
         axis=chosen["axis"],
         reading=Reading(chosen["statistic"], token, chosen["sinks"]),
-        layer=chosen["layer"],
-        site=sites.get(chosen["site"], next(iter(sites.values()))),
+        layer=layer_code(site),
+        site=site,
         token=token,
         series=chosen["series"],
     )
 
 
-def layer_control(page: Page, trace: NormTrace) -> None:
-    """Draws the layer selector. Its choice is bound in `reading_controls`."""
-    choice = _layer_choice(trace)
+def norm_control(page: Page, looked: Looked, trace: NormTrace) -> None:
+    """Draws the side of the norm that bars and map show, and the live slider over all norms."""
+    _one(page.t("probe.series"), _SERIES, lambda line: page.t(f"common.series.{line}"))
+    choice = norm_choice(trace)
     if len(choice.codes) > 1:  # a slider needs two ends
-        st.select_slider(
-            page.t("probe.layer"),
-            choice.codes,
-            key=choice.key,
-            format_func=lambda code: page.t("figures.final_tick") if code == FINAL else code,
-        )
-
-
-def site_controls(page: Page, looked: Looked, trace: NormTrace) -> None:
-    """Draws the choice of a norm of the layer and of the series that bars and map show."""
-    choice = _site_choice(trace)
-    key = f"{choice.key}.of_layer"
-    sites = site_codes(sites_of(trace, looked.layer))
-    roles = [site.role for site in sites.values()]
-    st.session_state[key] = next(code for code, site in sites.items() if site.name == looked.site.name)
-
-    def name(code: str) -> str:
-        role = page.t(f"common.role.{sites[code].role}")
-        return role if roles.count(sites[code].role) == 1 else f"{role} · {literal(code)}"
-
-    def changed() -> None:
-        st.session_state[choice.key] = st.session_state[key]
-
-    with st.container(horizontal=True, key="probe-site"):
-        st.segmented_control(
-            page.t("probe.site"),
-            list(sites),
-            required=True,
-            key=key,
-            format_func=name,
-            on_change=changed,
-            wrap=True,
-        )
-        _one(page.t("probe.series"), _SERIES, lambda line: page.t(f"common.series.{line}"))
+        code = next(code for code, site in norm_codes(trace).items() if site is looked.site)
+        mount(page, layer_slider(trace, looked.series, choice, page.words), code)
 
 
 def take_click(trace: NormTrace) -> None:
@@ -186,10 +162,9 @@ def take_click(trace: NormTrace) -> None:
     points = st.session_state[HEATMAP].selection.points
     cell = cell_of(trace, points[0]) if points else None
     if cell is not None:
-        name, layer, token = cell
-        codes = site_codes(sites_of(trace, layer))
-        st.session_state[_layer_choice(trace).key] = layer
-        st.session_state[_site_choice(trace).key] = next(c for c, s in codes.items() if s.name == name)
+        name, _, token = cell
+        norm = next(code for code, site in norm_codes(trace).items() if site.name == name)
+        st.session_state[norm_choice(trace).key] = norm
         st.session_state["choice.token"] = str(token)
 
 
@@ -238,19 +213,12 @@ def _take_typed() -> None:
     st.session_state[_PROMPT.key] = next((code for code, prompt in PRESETS.items() if prompt == text), OWN)
 
 
-def _layer_choice(trace: NormTrace) -> Choice:
-    codes = layers(trace)
-    numbered = [code for code in codes if code != FINAL]
-    default = numbered[min(_DEFAULT_LAYER, len(numbered) - 1)] if numbered else codes[0]
-    return Choice("layer", codes, default)
-
-
-def _site_choice(trace: NormTrace) -> Choice:
-    """The norms of all layers by code: the same one is looked at when the layer changes, where it has it."""
-    codes = tuple(
-        dict.fromkeys(code for layer in layers(trace) for code in site_codes(sites_of(trace, layer)))
-    )
-    return Choice("site", codes, codes[0])
+def norm_choice(trace: NormTrace) -> NormChoice:
+    """The norm that is looked at, any of the trace's; by default one where the recorded prompt's sink is large."""
+    numbered = [code for code in layers(trace) if code != FINAL]
+    layer = numbered[min(_DEFAULT_LAYER, len(numbered) - 1)] if numbered else FINAL
+    codes = tuple(norm_codes(trace))
+    return NormChoice("norm", codes, next(code for code in codes if code.startswith(f"{layer}.")))
 
 
 def _one(label: str, choice: Choice, name: Callable[[str], str]) -> None:

@@ -20,6 +20,7 @@ import streamlit as st
 
 from model_probe.illustrations import LARGEST_L2, SMALLEST_L2, attention_at
 from model_probe.presets import DEFAULT
+from model_probe.profiles import load_profiles
 from model_probe.recording import Recording, load_recording
 from model_probe.sites import count_gain
 from model_probe.summaries import summarize
@@ -160,10 +161,25 @@ def _saturation_facts(_: Recording) -> Mapping[str, str]:
     }
 
 
+def _post_norm_ratio() -> float:
+    stack = load_profiles().stack("xavier", "post_norm", int(_DEEP["depth"]))
+    return stack.first_over_last("weight_gradient")
+
+
+def _post_norm(_: Recording) -> str:
+    ratio = _post_norm_ratio()
+    return "vanish" if ratio < 0.5 else "stay" if ratio < 2 else "explode"
+
+
+def _post_norm_facts(_: Recording) -> Mapping[str, str]:
+    return {"layers": _DEEP["depth"], "ratio": number(_post_norm_ratio(), 2)}
+
+
 _PROBE: Final = "probe"
+_DEEP: Final = {"depth": "24"}
 _SATURATED: Final = {"l2": f"{LARGEST_L2:g}"}
 _FLAT: Final = {"l2": f"{SMALLEST_L2:g}"}
-_MEAN: Final = {"statistic": "mean", "layer": str(SINK_LAYER)}
+_MEAN: Final = {"statistic": "mean", "norm": str(SINK_LAYER)}
 _FIRST_NORM: Final = {"layer": "0", "site": "input_layernorm"}
 
 QUESTIONS: Final[tuple[Question, ...]] = (
@@ -218,8 +234,8 @@ QUESTIONS: Final[tuple[Question, ...]] = (
         (
             Option("layers", _PROBE),
             Option("one_each", _PROBE),
-            Option("two_each", _PROBE, {"layer": "final"}),
-            Option("two_and_final", _PROBE, {"layer": "final"}),
+            Option("two_each", _PROBE, {"norm": "final"}),
+            Option("two_and_final", _PROBE, {"norm": "final"}),
         ),
         _count,
         _count_facts,
@@ -236,8 +252,9 @@ QUESTIONS: Final[tuple[Question, ...]] = (
     ),
     Question(
         "post_norm",
-        (Option("vanish", "placement"), Option("output_side", "placement"), Option("equal", "placement")),
-        "output_side",
+        tuple(Option(code, "placement", _DEEP) for code in ("vanish", "stay", "explode")),
+        _post_norm,
+        _post_norm_facts,
     ),
     Question(
         "first_gain",
@@ -279,7 +296,7 @@ QUESTIONS: Final[tuple[Question, ...]] = (
         (
             Option("directly", "saturation", _SATURATED),
             Option("normed", _PROBE),
-            Option("last", _PROBE, {"layer": "final"}),
+            Option("last", _PROBE, {"norm": "final"}),
         ),
         "normed",
     ),
@@ -306,9 +323,9 @@ QUESTIONS: Final[tuple[Question, ...]] = (
     Question(
         "hidden_states",
         (
-            Option("residual", _PROBE, {"layer": "final"}),
-            Option("normed", _PROBE, {"layer": "final"}),
-            Option("logits", _PROBE, {"layer": "final"}),
+            Option("residual", _PROBE, {"norm": "final"}),
+            Option("normed", _PROBE, {"norm": "final"}),
+            Option("logits", _PROBE, {"norm": "final"}),
         ),
         "normed",
     ),
@@ -316,7 +333,7 @@ QUESTIONS: Final[tuple[Question, ...]] = (
         "upcast",
         (
             Option("speed", "formula"),
-            Option("squares", _PROBE, {"layer": str(SINK_LAYER)}),
+            Option("squares", _PROBE, {"norm": str(SINK_LAYER)}),
             Option("gain", "formula"),
         ),
         "squares",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench.ratios import Ratio, compare
-
 from model_probe import capture, open_checkpoint
 from model_probe.capturing import forward, token_ids
 from model_probe.presets import PRESETS

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-TABLES = {"capture": "capture_cost"}
+TABLES = {"capture": "capture_cost", "first_chart": "first_chart"}
 
 
 def main(names: list[str]) -> int:

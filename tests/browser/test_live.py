@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,12 +23,15 @@ from model_probe.recording import load_recording
 from viz.live import LiveSlider
 from viz.live.depth import VEILED, DepthView, depth_slider
 from viz.live.gain import gain_slider
+from viz.live.layer import layer_slider
 from viz.live.saturation import saturation_slider
 from viz.live.scale import scale_slider
+from viz.probe_controls import norm_choice
 from viz.text import LANGUAGES, number, words
 
 NINE = 9  # positions at which numbers are compared
 LAG_MS = 50
+REFERENCE = Path(__file__).parents[1] / "data" / "reference-qwen2.5-coder-0.5b.json"
 
 
 def saturation_numbers(code: str) -> dict[str, str]:
@@ -101,6 +105,23 @@ def depth_numbers(code: str) -> dict[str, str]:
     }
 
 
+def layer_made(lang: str) -> LiveSlider:
+    trace = load_recording().traces["fox"]
+    return layer_slider(trace, "residual", norm_choice(trace), words(lang))
+
+
+def layer_numbers(code: str) -> dict[str, str]:
+    """From the independent measurement of the same prompt, whose digits are enough for the four shown."""
+    layer, _, norm = code.partition(".")
+    name = f"model.{norm}" if layer == "final" else f"model.layers.{layer}.{norm}"
+    fox = json.loads(REFERENCE.read_text())["traces"][0]
+    (site,) = [site for site in fox["sites"] if site["name"] == name]
+    medians = {
+        side: number(float(np.median(site[f"{side}_l2"])), 4) for side in ("input", "normalized", "output")
+    }
+    return {"name": name, **medians}
+
+
 @dataclass(frozen=True)
 class Widget:
     """A live slider and how to check it."""
@@ -120,6 +141,7 @@ WIDGETS = {
     "depth": Widget(
         "placement", lambda lang: depth_slider(words(lang), DepthView(placements=VEILED)), depth_numbers
     ),
+    "layer": Widget("probe", layer_made, layer_numbers),
 }
 NAME = pytest.mark.parametrize("name", WIDGETS)
 LANGUAGE = pytest.mark.parametrize("lang", LANGUAGES)

@@ -103,8 +103,7 @@ def test_a_click_in_the_map_chooses_layer_and_token(app: Server, open_address: O
     expect(number_cell(page, "input.l2", site=1)).to_have_text(l2)
     token = page.get_by_role("combobox", name=EN.t("probe.token"))
     expect(token).to_have_attribute("value", "7 · ␣lazy")
-    assert "layer=10" in page.url
-    assert "site=post_attention_layernorm" in page.url
+    assert "norm=10.post_attention_layernorm" in page.url
     assert "token=7" in page.url
     page.go_back()
     expect(token).to_have_attribute("value", "0 · The")

@@ -1,0 +1,51 @@
+"""From the address to the first chart painted: lesson pages against a bare page with one plotly chart.
+
+Each visit is a new session in a fresh browser context on a server that has been visited before, so that both
+sides load Streamlit's client from scratch and neither pays for Python's imports.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+from bench.ratios import Ratio, compare
+from tests.browser.conftest import CHROMIUM_FLAGS, EXECUTABLES
+from tests.browser.server import running_app
+
+BOUND = 1.25
+PAGES = ("/", "/gain", "/probe")  # the lesson pages that show a plotly chart
+PAINTED = ".js-plotly-plot .main-svg .trace"
+TIMEOUT = 120_000
+
+
+def rows() -> Iterator[Ratio]:
+    found = next(filter(None, map(shutil.which, EXECUTABLES)), None)
+    with ExitStack() as stack:
+        logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        app = stack.enter_context(running_app(logs / "app.txt"))
+        bare = stack.enter_context(running_app(logs / "bare.txt", script="tests/bench/bare_page.py"))
+        playwright = stack.enter_context(sync_playwright())
+        browser = stack.enter_context(playwright.chromium.launch(executable_path=found, args=CHROMIUM_FLAGS))
+        base = _visit(browser, bare.url)
+        for page in PAGES:
+            what = f"first chart, {page} / bare page"
+            yield compare(what, BOUND, _visit(browser, f"{app.url}{page}?lang=en"), base)
+
+
+def _visit(browser: Browser, url: str) -> Callable[[], None]:
+    def visit() -> None:
+        context = browser.new_context(viewport={"width": 1280, "height": 900})
+        try:
+            page = context.new_page()
+            page.goto(url, wait_until="commit")
+            page.wait_for_selector(PAINTED, state="attached", timeout=TIMEOUT)
+        finally:
+            context.close()
+
+    return visit
