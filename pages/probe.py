@@ -15,9 +15,10 @@ from viz.figures.tokens import tokens_alt, tokens_figure
 from viz.predict import predict
 from viz.probe_controls import (
     HEATMAP,
-    norm_control,
+    layer_control,
     prompt_controls,
     reading_controls,
+    site_controls,
     take_click,
 )
 from viz.provenance import provenance
@@ -68,12 +69,13 @@ with picture:
 
     st.subheader(page.t("probe.layer_heading"), anchor=False)
     page.prose("probe/layer")
-    norm_control(page, looked, trace)
+    layer_control(page, trace)
     st.html(site_table(trace, sites_of(trace, looked.layer), page.words, reading))
     st.caption(each_token)  # the table names its statistic itself
 
     st.subheader(page.t("probe.tokens_heading"), anchor=False)
     page.prose("probe/tokens")
+    site_controls(page, looked, trace)
     st.plotly_chart(
         tokens_figure(trace, looked.site, page.words, page.palette, looked.tokens),
         theme=None,
