@@ -15,10 +15,9 @@ from viz.figures.tokens import tokens_alt, tokens_figure
 from viz.predict import predict
 from viz.probe_controls import (
     HEATMAP,
-    layer_control,
+    norm_control,
     prompt_controls,
     reading_controls,
-    site_controls,
     take_click,
 )
 from viz.provenance import provenance
@@ -69,13 +68,12 @@ with picture:
 
     st.subheader(page.t("probe.layer_heading"), anchor=False)
     page.prose("probe/layer")
-    layer_control(page, trace)
+    norm_control(page, looked, trace)
     st.html(site_table(trace, sites_of(trace, looked.layer), page.words, reading))
     st.caption(each_token)  # the table names its statistic itself
 
     st.subheader(page.t("probe.tokens_heading"), anchor=False)
     page.prose("probe/tokens")
-    site_controls(page, looked, trace)
     st.plotly_chart(
         tokens_figure(trace, looked.site, page.words, page.palette, looked.tokens),
         theme=None,

@@ -56,6 +56,12 @@ def opened(lang: str = "en", **choices: str) -> AppTest:
     return working(app.run())
 
 
+def look_at(app: AppTest, norm: str) -> None:
+    """Let the slider over the norms go at one of them."""
+    app.session_state["choice.norm"] = norm
+    working(app.run())
+
+
 def working(app: AppTest) -> AppTest:
     assert not app.exception
     return app
@@ -133,7 +139,7 @@ def test_every_preset_shows_its_recording(lang: str, preset: str) -> None:
 @LANGUAGE
 def test_an_address_opens_in_its_state_and_every_choice_is_a_code(lang: str) -> None:
     state = {
-        "prompt": "river", "layer": "22", "site": "post_attention_layernorm", "lines": "residual-sink",
+        "prompt": "river", "norm": "22.post_attention_layernorm", "lines": "residual-sink",
         "axis": "linear", "statistic": "mean", "sinks": "left_out", "token": "3", "series": "output",
     }  # fmt: skip
     app = opened(lang, **state)
@@ -153,7 +159,7 @@ def test_an_address_opens_in_its_state_and_every_choice_is_a_code(lang: str) -> 
 
 
 def test_an_unknown_code_in_the_address_is_the_default() -> None:
-    app = opened(layer="99", prompt="<script>", statistic="maximum", token="-1", lines="all")
+    app = opened(norm="99", prompt="<script>", statistic="maximum", token="-1", lines="all")
     assert app.text_area(key="probe.text").value == PRESETS["fox"]
     assert set(charts(app)) == set(CHARTS)
 
@@ -173,7 +179,7 @@ def test_controls_change_the_pictures_and_the_address() -> None:
     assert charts(app)["probe-depth"]["data"] == []
     app.toggle(key="choice.sinks.switch").set_value(True).run()
     assert address(app, "sinks") == "left_out"
-    app.select_slider(key="choice.layer").set_value("final").run()
+    look_at(app, "final.norm")
     assert "model.norm" in tables(app).replace("<wbr>", "")
     working(app)
 
@@ -191,9 +197,9 @@ def test_a_change_that_does_not_concern_a_chart_leaves_it_as_it_was() -> None:
 
 def test_equal_charts_do_not_collide() -> None:
     """Fault 25: layers with equal data, as a prompt of equal tokens gives, are shown all the same."""
-    app = opened(layer="0")
+    app = opened(norm="0")
     for layer in ("1", "2", "1"):
-        working(app.select_slider(key="choice.layer").set_value(layer).run())
+        look_at(app, f"{layer}.input_layernorm")
     ids = [element.proto.id for element in app.get("plotly_chart")]
     assert len(set(ids)) == len(ids) == len(CHARTS)
 
@@ -218,8 +224,7 @@ def test_a_click_in_the_map_chooses_layer_norm_and_token(monkeypatch: pytest.Mon
     state: dict[str, object] = {probe_controls.HEATMAP: Chosen}
     monkeypatch.setattr(probe_controls.st, "session_state", state)
     probe_controls.take_click(trace)
-    assert state["choice.layer"] == "10"
-    assert state["choice.site"] == "post_attention_layernorm"
+    assert state["choice.norm"] == "10.post_attention_layernorm"
     assert state["choice.token"] == "7"
 
 
