@@ -55,7 +55,7 @@ TERMS: Final[tuple[Term, ...]] = (
     Term("pre_norm", "place", "placement"),
     Term("post_norm", "place", "placement"),
     Term("identity_path", "place", "placement"),
-    Term("final_norm", "place", "probe", {"layer": "final"}),
+    Term("final_norm", "place", "probe", {"norm": "final"}),
     Term("qk_norm", "place", "saturation"),
     Term("logits", "softmax", "saturation"),
     Term("entropy", "softmax", "saturation"),
