@@ -66,13 +66,13 @@ with picture:
     downloads(page, trace, chart="probe-depth", source=source)
     link_here(page)
 
-    st.subheader(page.t("probe.layer_heading"), anchor=False)
+    st.header(page.t("probe.layer_heading"), anchor=False)
     page.prose("probe/layer")
     norm_control(page, looked, trace)
     st.html(site_table(trace, sites_of(trace, looked.layer), page.words, reading))
     st.caption(each_token)  # the table names its statistic itself
 
-    st.subheader(page.t("probe.tokens_heading"), anchor=False)
+    st.header(page.t("probe.tokens_heading"), anchor=False)
     page.prose("probe/tokens")
     st.plotly_chart(
         tokens_figure(trace, looked.site, page.words, page.palette, looked.tokens),
@@ -94,7 +94,7 @@ with picture:
     )
     st.caption(each_token)
 
-st.subheader(page.t("probe.stays.heading"), anchor=False)
+st.header(page.t("probe.stays.heading"), anchor=False)
 first, later, names = contrasted(trace, page.words)
 page.prose("probe/stays", first=names[0], later=names[1])
 guess = predict(page, "stays", tuple(LINES))
@@ -105,7 +105,7 @@ if guess is not None:
     page.prose("probe/stays_why", size=trace.checkpoint.hidden_size, root=number(root, 4))
 st.caption(provenance(page.words, trace, origin=shown.origin))
 
-st.subheader(page.t("published.heading"), anchor=False)
+st.header(page.t("published.heading"), anchor=False)
 page.prose("probe/elsewhere", n=len(trace.tokens))
 st.plotly_chart(
     published_figure(trace, page.words, page.palette),

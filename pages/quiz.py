@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from viz.quiz import QUESTIONS, answers, ask_wrong_ones_again, rights, score, take_answer, widget_key
+from viz.quiz import QUESTIONS, answer, answers, ask_wrong_ones_again, rights, score
 from viz.shell import open_page
 
 page = open_page("quiz")
@@ -10,42 +10,39 @@ page.prose("quiz/question", n=len(QUESTIONS))
 
 for place, question in enumerate(QUESTIONS, start=1):
     given, values, right = answers().get(question.key), question.values, rights()[question.key]
-    texts = {o.code: page.t(f"quiz.{question.key}.{o.code}.text", **values) for o in question.options}
     with st.container(key=f"quiz-{question.key}"):
-        st.subheader(page.t("quiz.number", n=place, total=len(QUESTIONS)), anchor=False)
-        st.radio(
-            page.t(f"quiz.{question.key}.ask", **values),
-            list(texts),
-            format_func=texts.__getitem__,
-            index=None if given is None else list(texts).index(given),
-            key=widget_key(question),
-            disabled=given is not None,
-            on_change=take_answer,
-            args=(question,),
-        )
+        st.caption(page.t("quiz.number", n=place, total=len(QUESTIONS)))
+        st.header(page.t(f"quiz.{question.key}.ask", **values), anchor=False)
+        for option in question.options:
+            said = option.code == given
+            st.button(
+                page.t(f"quiz.{question.key}.{option.code}.text", **values),
+                key=f"quiz.{question.key}.{option.code}" + (".said" if said else ""),
+                disabled=given is not None,
+                on_click=answer,
+                args=(question, option),
+            )
         if given is None:
             continue
-        others = [option for option in question.options if option.code != given]
-        for option in question.options:
-            if option.code == given:
-                verdict = page.t("quiz.right" if given == right else "quiz.wrong")
-                page.say(
-                    "quiz.marked",
-                    verdict=f":{'green' if given == right else 'yellow'}[**{verdict}**]",
-                    why=page.t(f"quiz.{question.key}.{given}.why", **values),
-                    page=page.t(f"common.page.{option.page}"),
-                    address=option.address,
-                )
+        verdict = page.t("quiz.right" if given == right else "quiz.wrong")
+        page.say(
+            "quiz.marked",
+            verdict=f":{'green' if given == right else 'yellow'}[**{verdict}**]",
+            why=page.t(f"quiz.{question.key}.{given}.why", **values),
+            page=page.t(f"common.page.{question.option(given).page}"),
+            address=question.option(given).address,
+        )
         with st.expander(page.t("quiz.others")):
-            for option in others:
-                page.say(
-                    "quiz.other",
-                    verdict=page.t("quiz.right_one" if option.code == right else "quiz.wrong_one"),
-                    text=texts[option.code],
-                    why=page.t(f"quiz.{question.key}.{option.code}.why", **values),
-                    page=page.t(f"common.page.{option.page}"),
-                    address=option.address,
-                )
+            for option in question.options:
+                if option.code != given:
+                    page.say(
+                        "quiz.other",
+                        verdict=page.t("quiz.right_one" if option.code == right else "quiz.wrong_one"),
+                        text=page.t(f"quiz.{question.key}.{option.code}.text", **values),
+                        why=page.t(f"quiz.{question.key}.{option.code}.why", **values),
+                        page=page.t(f"common.page.{option.page}"),
+                        address=option.address,
+                    )
 
 done = score()
 st.header(page.t("quiz.score.heading"), anchor=False)

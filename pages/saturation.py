@@ -49,10 +49,10 @@ if guess is not None:
         )
     )
 
-st.subheader(page.t("saturation.heading.softmax"), anchor=False)
+st.header(page.t("saturation.heading.softmax"), anchor=False)
 page.prose("saturation/softmax")
 
-st.subheader(page.t("saturation.heading.small"), anchor=False)
+st.header(page.t("saturation.heading.small"), anchor=False)
 page.prose(
     "saturation/small",
     smallest=number(smallest.l2, 1),
@@ -61,7 +61,7 @@ page.prose(
     evenness=f"{100 * smallest.entropy_share:.2f} %",
 )
 
-st.subheader(page.t("saturation.heading.large"), anchor=False)
+st.header(page.t("saturation.heading.large"), anchor=False)
 page.prose(
     "saturation/large",
     unit=number(unit.jacobian),
@@ -74,7 +74,7 @@ page.prose(
     largest=number(largest.l2),
 )
 
-st.subheader(page.t("saturation.heading.limits"), anchor=False)
+st.header(page.t("saturation.heading.limits"), anchor=False)
 page.prose(
     "saturation/limits",
     flat_share=f"{FLAT_ENTROPY_SHARE:.0%}",

@@ -27,7 +27,6 @@ from model_probe.summaries import summarize
 from viz.text import number
 
 _ANSWERS: Final = "quiz.answers"
-_ATTEMPT: Final = "quiz.attempt"
 GROWTH: Final = {"one": 1.0, "ten": 10.0, "hundred": 100.0, "thousand": 1000.0}
 SINK_LAYER: Final = 4  # where the recorded prompt's mean and median are furthest apart
 FLOAT16_MAX: Final = float(np.finfo(np.float16).max)
@@ -55,6 +54,13 @@ class Question:
     options: tuple[Option, ...]
     answer: str | Callable[[Recording], str]
     facts: Callable[[Recording], Mapping[str, str]] = field(default=lambda _: {})
+
+    def option(self, code: str) -> Option:
+        """The answer of this code. Raises KeyError when there is none."""
+        for option in self.options:
+            if option.code == code:
+                return option
+        raise KeyError(code)
 
     @property
     def right(self) -> str:
@@ -363,26 +369,14 @@ def answers() -> Mapping[str, str]:
     return given
 
 
-def widget_key(question: Question) -> str:
-    """Key of the question's radio: another one each time it is asked anew, so that it comes up empty."""
-    attempts: dict[str, int] = st.session_state.get(_ATTEMPT, {})
-    return f"quiz.{question.key}.{attempts.get(question.key, 0)}"
-
-
-def take_answer(question: Question) -> None:
-    """Keep what the question's radio says now; the first answer counts."""
-    code = st.session_state.get(widget_key(question))
-    if code is not None:
-        st.session_state.setdefault(_ANSWERS, {}).setdefault(question.key, code)
+def answer(question: Question, option: Option) -> None:
+    """Keep an answer; the first one counts."""
+    st.session_state.setdefault(_ANSWERS, {}).setdefault(question.key, option.code)
 
 
 def ask_wrong_ones_again() -> None:
     """Forget the answers that were wrong."""
-    attempts: dict[str, int] = st.session_state.setdefault(_ATTEMPT, {})
-    for key, code in list(answers().items()):
-        if code != rights()[key]:
-            del st.session_state[_ANSWERS][key]
-            attempts[key] = attempts.get(key, 0) + 1
+    st.session_state[_ANSWERS] = {key: code for key, code in answers().items() if code == rights()[key]}
 
 
 def score() -> Score:

@@ -7,7 +7,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from viz.book import entry
-from viz.quiz import QUESTIONS, rights, widget_key
+from viz.quiz import QUESTIONS, rights
 from viz.text import LANGUAGES, words
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,8 +28,7 @@ def at_page(app: AppTest, stem: str) -> AppTest:
 
 
 def answer(app: AppTest, key: str, code: str) -> AppTest:
-    radio = next(r for r in app.radio if r.key.split(".")[1] == key)
-    app = radio.set_value(code).run()
+    app.button(key=f"quiz.{key}.{code}").click().run()
     assert not app.exception
     return app
 
@@ -86,7 +85,7 @@ def test_taken_wholly_right_and_wholly_wrong(lang, wanted):
         app = again[0].click().run()
         assert not app.exception
         assert reader.t("quiz.score.so_far", right=0, n=0, total=total) in markdown(app)
-        assert all(radio.value is None and not radio.disabled for radio in app.radio)
+        assert not any(button.disabled or button.key.endswith(".said") for button in app.button)
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda q: q.key)
@@ -105,13 +104,15 @@ def test_every_option_is_marked_explained_and_linked(question):
         said = markdown(app)
         for other in question.options:
             assert reader.t(f"quiz.{question.key}.{other.code}.why", **question.values) in said
-        radio = next(r for r in app.radio if r.key == widget_key(question))
-        assert radio.disabled
+        mine = [b for b in app.button if b.key and b.key.startswith(f"quiz.{question.key}.")]
+        assert len(mine) == len(question.options)
+        assert all(button.disabled for button in mine)
+        assert [b.key for b in mine if b.key.endswith(".said")] == [f"quiz.{question.key}.{option.code}.said"]
 
 
 def test_answers_are_kept_between_pages():
     app = start("en")
     app = answer(app, "lacks", "gain")
     app = at_page(at_page(app, "probe"), "quiz")
-    assert next(r for r in app.radio if r.key.startswith("quiz.lacks")).value == "gain"
+    assert app.button(key="quiz.lacks.gain.said").disabled
     assert words("en").t("quiz.lacks.gain.why") in markdown(app)

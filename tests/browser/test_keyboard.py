@@ -71,8 +71,8 @@ def test_the_whole_lesson_by_keyboard(app: Server, open_address: Open, lang: str
             at_rest(page)
         if entry.stem == "quiz":
             question = QUESTIONS[0]
-            tab_to(page, f".st-key-quiz-{question.key} input[type=radio]")
-            page.keyboard.press("Space")
+            tab_to(page, f".st-key-quiz-{question.key} button")
+            page.keyboard.press("Enter")
             chosen = "right" if question.options[0].code == rights()[question.key] else "wrong"
             marked = page.locator(f".st-key-quiz-{question.key}").get_by_text(reader.t(f"quiz.{chosen}"))
             expect(marked.first).to_be_visible()
