@@ -13,7 +13,7 @@ from viz.figures.gain import gain_alt, gain_figure, start_figure
 from viz.figures.loudness import loudness, loudness_alt, loudness_figure
 from viz.lesson_tables import gain_table
 from viz.live import mount
-from viz.live.gain import gain_slider
+from viz.live.gain import PARTS, VEILED, gain_slider
 from viz.predict import predict
 from viz.provenance import checkpoint_provenance, provenance
 from viz.reading import layer_code
@@ -70,71 +70,74 @@ else:
     page.prose("gain/site", convention=convention)
 
 st.header(page.t("gain.heading.blend"), anchor=False)
-slider = gain_slider(page.words, site)
+slider = gain_slider(page.words, site, VEILED if guess is None else PARTS)
 mount(page, slider, bind(slider.choice)[slider.choice.name])
 st.caption(page.t("gain.even"))
 st.caption(f"{measured} · {literal(site.name)}")
 
-st.header(page.t("gain.heading.jobs"), anchor=False)
-told = summarize_gain(site.known_gain)
-page.prose(
-    "gain/jobs",
-    rms=number(told.rms),
-    least=number(told.min / told.rms, 2),
-    most=number(told.max / told.rms, 2),
-)
-
-depth, trace = gains.depth(), gains.trace
-layer_shown = layer_code(site)
-lines = loudness(depth, trace)
-st.plotly_chart(
-    loudness_figure(gains, trace, page.words, page.palette, layer=layer_shown),
-    theme=None,
-    key="gain.loudness",
-    config=CONFIG,
-    alt=loudness_alt(lines, page.words),
-)
-st.caption(measured if trace is None else provenance(page.words, trace, origin=gains.trace_origin))
-if trace is not None:
+if guess is None:
+    st.markdown(page.t("common.after_answer"))
+else:
+    st.header(page.t("gain.heading.jobs"), anchor=False)
+    told = summarize_gain(site.known_gain)
     page.prose(
-        "gain/loudness",
-        first=number(lines.measured[0]),
-        least=number(lines.measured[1:-1].min()),
-        most=number(lines.measured[1:-1].max()),
-        last=number(lines.measured[-1]),
-        below=int(np.sum(lines.shares < 1)),
-        n=len(lines.shares),
-        share=number(100 * float(np.median(lines.shares)), 2),
+        "gain/jobs",
+        rms=number(told.rms),
+        least=number(told.min / told.rms, 2),
+        most=number(told.max / told.rms, 2),
     )
 
-st.header(page.t("gain.heading.features"), anchor=False)
-loud = loudest_features(depth, FEATURES)
-page.prose(
-    "gain/features",
-    n=len(loud.features),
-    last=int(np.sum(loud.peaks == len(depth) - 1)),
-    mean=number(summarize_gain(depth[-1].known_gain).mean),
-)
-st.plotly_chart(
-    features_figure(gains, page.words, page.palette, layer=layer_shown),
-    theme=None,
-    key="gain.features",
-    config=CONFIG,
-    alt=features_alt(gains, page.words),
-)
-st.caption(measured)
+    depth, trace = gains.depth(), gains.trace
+    layer_shown = layer_code(site)
+    lines = loudness(depth, trace)
+    st.plotly_chart(
+        loudness_figure(gains, trace, page.words, page.palette, layer=layer_shown),
+        theme=None,
+        key="gain.loudness",
+        config=CONFIG,
+        alt=loudness_alt(lines, page.words),
+    )
+    st.caption(measured if trace is None else provenance(page.words, trace, origin=gains.trace_origin))
+    if trace is not None:
+        below, n = int(np.sum(lines.shares < 1)), len(lines.shares)
+        page.prose(
+            "gain/loudness",
+            first=number(lines.measured[0]),
+            least=number(lines.measured[1:-1].min()),
+            most=number(lines.measured[1:-1].max()),
+            last=number(lines.measured[-1]),
+            where=page.t(f"gain.below.{'all' if below == n else 'some'}", below=below, n=n),
+            share=number(100 * float(np.median(lines.shares)), 2),
+        )
 
-st.header(page.t("gain.heading.claims"), anchor=False)
-cosines = [blend(each.known_gain, 1.0).cosine for each in gains.sites]
-page.prose(
-    "gain/claims",
-    cosine=number(blend(site.known_gain, 1.0).cosine, 2),
-    least=number(min(cosines), 2),
-    most=number(max(cosines), 2),
-    far=number(100 * (1 - near), 2),
-)
+    st.header(page.t("gain.heading.features"), anchor=False)
+    loud = loudest_features(depth, FEATURES)
+    page.prose(
+        "gain/features",
+        n=len(loud.features),
+        last=int(np.sum(loud.peaks == len(depth) - 1)),
+        mean=number(summarize_gain(depth[-1].known_gain).mean),
+    )
+    st.plotly_chart(
+        features_figure(gains, page.words, page.palette, layer=layer_shown),
+        theme=None,
+        key="gain.features",
+        config=CONFIG,
+        alt=features_alt(gains, page.words),
+    )
+    st.caption(measured)
 
-with st.expander(page.t("common.deeper")):
-    page.prose("gain/deeper", name=site.name)
+    st.header(page.t("gain.heading.claims"), anchor=False)
+    cosines = [blend(each.known_gain, 1.0).cosine for each in gains.sites]
+    page.prose(
+        "gain/claims",
+        cosine=number(blend(site.known_gain, 1.0).cosine, 2),
+        least=number(min(cosines), 2),
+        most=number(max(cosines), 2),
+        far=number(100 * (1 - near), 2),
+    )
+
+    with st.expander(page.t("common.deeper")):
+        page.prose("gain/deeper", name=site.name)
 
 page.footer()

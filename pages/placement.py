@@ -50,8 +50,18 @@ def choice_name(names: str, code: str) -> str:
 
 
 st.header(page.t("placement.heading.reaches"), anchor=False)
-page.prose("placement/stack", least=depths[0], most=depths[-1], size=settings.hidden_size)
+page.prose(
+    "placement/stack",
+    least=depths[0],
+    most=depths[-1],
+    size=settings.hidden_size,
+    std=number(FIXED_STD, 1),
+)
 guess = predict(page, "deeper", ("pre", "post", "both", "neither"))
+if guess is not None:
+    outcome = "shown" if guess.code is None else "right" if guess.code == "pre" else "other"
+    said = {} if guess.code is None else {"guess": page.t(f"placement.deeper.guess.{guess.code}")}
+    page.say(f"placement.deeper.{outcome}", truth=page.t("placement.deeper.guess.pre"), **said)
 slider = depth_slider(page.words, DepthView(placements=VEILED))
 chosen = bind(slider.choice, SHOWN, START)
 if guess is not None:
@@ -70,9 +80,6 @@ mount(page, slider, chosen["depth"])
 st.caption(profiles_provenance(page.words, profiles))
 
 if guess is not None:
-    outcome = "shown" if guess.code is None else "right" if guess.code == "pre" else "other"
-    said = {} if guess.code is None else {"guess": page.t(f"placement.deeper.guess.{guess.code}")}
-    page.say(f"placement.deeper.{outcome}", truth=page.t("placement.deeper.guess.pre"), **said)
     page.prose(
         "placement/reaches",
         few=FEW,

@@ -13,15 +13,19 @@ for place, question in enumerate(QUESTIONS, start=1):
     with st.container(key=f"quiz-{question.key}"):
         st.caption(page.t("quiz.number", n=place, total=len(QUESTIONS)))
         st.header(page.t(f"quiz.{question.key}.ask", **values), anchor=False)
-        for option in question.options:
-            said = option.code == given
-            st.button(
-                page.t(f"quiz.{question.key}.{option.code}.text", **values),
-                key=f"quiz.{question.key}.{option.code}" + (".said" if said else ""),
-                disabled=given is not None,
-                on_click=answer,
-                args=(question, option),
-            )
+        with st.container(key=f"quiz-options-{question.key}", gap="xsmall"):
+            for option in question.options:
+                sign, mark = "", ""
+                if given is not None and option.code in (given, right):
+                    sign = "✓ " if option.code == right else "✗ "
+                    mark = ".said" if option.code == given else ".right"  # the style sheet knows them
+                st.button(
+                    sign + page.t(f"quiz.{question.key}.{option.code}.text", **values),
+                    key=f"quiz.{question.key}.{option.code}{mark}",
+                    disabled=given is not None,
+                    on_click=answer,
+                    args=(question, option),
+                )
         if given is None:
             continue
         verdict = page.t("quiz.right" if given == right else "quiz.wrong")

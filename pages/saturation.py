@@ -18,7 +18,7 @@ from model_probe.illustrations import (
 from model_probe.norms import softmax_jacobian_norm
 from viz.book import entry, open_pages
 from viz.live import live
-from viz.live.saturation import TALKED_ABOUT, saturation_slider
+from viz.live.saturation import CURVES, TALKED_ABOUT, VEILED, saturation_slider
 from viz.predict import predict
 from viz.shell import open_page
 from viz.text import number
@@ -31,8 +31,6 @@ most = attention_at(most_responsive_l2())
 flat_end, peak, saturated_from = (number(l2) for l2 in zone_limits())
 
 guess = predict(page, "response", ("falls", "hump", "rises"))
-live(page, saturation_slider(page.words))
-st.caption(page.t("saturation.illustration", scores=", ".join(map(str, SCORES))))
 if guess is not None:
     said = {} if guess.code is None else {"guess": page.t(f"saturation.response.guess.{guess.code}")}
     outcome = "shown" if guess.code is None else "right" if guess.code == "hump" else "other"
@@ -48,6 +46,8 @@ if guess is not None:
             largest=number(largest.l2),
         )
     )
+live(page, saturation_slider(page.words, VEILED if guess is None else CURVES))
+st.caption(page.t("saturation.illustration", scores=", ".join(map(str, SCORES))))
 
 st.header(page.t("saturation.heading.softmax"), anchor=False)
 page.prose("saturation/softmax")
@@ -61,40 +61,45 @@ page.prose(
     evenness=f"{100 * smallest.entropy_share:.2f} %",
 )
 
-st.header(page.t("saturation.heading.large"), anchor=False)
-page.prose(
-    "saturation/large",
-    unit=number(unit.jacobian),
-    most=number(most.jacobian),
-    peak=peak,
-    drifted=number(drifted.l2),
-    top=number(drifted.top, 2),
-    late=number(drifted.jacobian),
-    large=number(largest.jacobian, 1),
-    largest=number(largest.l2),
-)
+if guess is None:
+    st.markdown(page.t("common.after_answer"))
+else:
+    st.header(page.t("saturation.heading.large"), anchor=False)
+    page.prose(
+        "saturation/large",
+        unit=number(unit.jacobian),
+        most=number(most.jacobian),
+        peak=peak,
+        drifted=number(drifted.l2),
+        top=number(drifted.top, 2),
+        late=number(drifted.jacobian),
+        large=number(largest.jacobian, 1),
+        largest=number(largest.l2),
+    )
 
-st.header(page.t("saturation.heading.limits"), anchor=False)
-page.prose(
-    "saturation/limits",
-    flat_share=f"{FLAT_ENTROPY_SHARE:.0%}",
-    flat_end=flat_end,
-    peak=peak,
-    top_share=f"{SATURATED_TOP_SHARE:.0%}",
-    saturated_from=saturated_from,
-)
+    st.header(page.t("saturation.heading.limits"), anchor=False)
+    page.prose(
+        "saturation/limits",
+        flat_share=f"{100 * FLAT_ENTROPY_SHARE:.0f} %",
+        flat_end=flat_end,
+        peak=peak,
+        top_share=f"{100 * SATURATED_TOP_SHARE:.0f} %",
+        saturated_from=saturated_from,
+    )
+
 page.link("probe", page.t("saturation.link.probe"))
 if entry("release") in open_pages():
     page.link("release", page.t("saturation.link.release"))
 
-with st.expander(page.t("common.deeper")):
-    count = len(SCORES)
-    page.prose(
-        "saturation/deeper",
-        equal=number(float(softmax_jacobian_norm([1 / count] * count))),
-        pair=number(float(softmax_jacobian_norm([0.5, 0.5])), 1),
-        maximum=number(math.log(count), 4),
-        drifted=f"{TALKED_ABOUT:.0f}",
-    )
+if guess is not None:
+    with st.expander(page.t("common.deeper")):
+        count = len(SCORES)
+        page.prose(
+            "saturation/deeper",
+            equal=number(float(softmax_jacobian_norm([1 / count] * count))),
+            pair=number(float(softmax_jacobian_norm([0.5, 0.5])), 1),
+            maximum=number(math.log(count), 4),
+            drifted=f"{TALKED_ABOUT:.0f}",
+        )
 
 page.footer()

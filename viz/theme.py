@@ -20,8 +20,9 @@ FONT_STACK: Final = (
     '"PingFang SC", "Microsoft YaHei", sans-serif'
 )
 MONO_STACK: Final = (
-    'ui-monospace, SFMono-Regular, Menlo, Consolas, "Noto Sans Mono", "Noto Sans SC", "Noto Sans CJK SC", '
-    '"PingFang SC", "Microsoft YaHei", monospace'
+    # 汉字 after the generic family: a proportional font that is installed would otherwise set the code
+    'ui-monospace, SFMono-Regular, Menlo, Consolas, "Noto Sans Mono", monospace, "Noto Sans SC", '
+    '"Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei"'
 )
 
 

@@ -77,6 +77,10 @@ def test_it_opens_with_its_question_open(lang: str) -> None:
     assert text.t("gain.near_one.question") in prose(app)
     assert histogram(app)["data"][0]["x"] == [1.0]  # before training, and nothing that tells the answer
     assert f"{number(100 * near_one(), 2)} %" not in prose(app)
+    assert told(app)["still"]["gains"] is None
+    assert len(app.get("plotly_chart")) == 1
+    assert f"{number(100 * (1 - near_one()), 2)} %" not in prose(app)
+    assert len(told(shown(app))["still"]["gains"]) == 48
 
 
 @LANGUAGE

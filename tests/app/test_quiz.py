@@ -107,6 +107,10 @@ def test_every_option_is_marked_explained_and_linked(question):
         mine = [b for b in app.button if b.key and b.key.startswith(f"quiz.{question.key}.")]
         assert len(mine) == len(question.options)
         assert all(button.disabled for button in mine)
+        assert [b.label[:2] for b in mine if b.label[:2] in ("✓ ", "✗ ")].count("✓ ") == 1
+        right = next(b for b in mine if b.label.startswith("✓ "))
+        code = rights()[question.key]
+        assert right.key == f"quiz.{question.key}.{code}.{'said' if is_right else 'right'}"
         assert [b.key for b in mine if b.key.endswith(".said")] == [f"quiz.{question.key}.{option.code}.said"]
 
 

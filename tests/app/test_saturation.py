@@ -49,6 +49,18 @@ def test_it_opens_at_times_one(lang: str) -> None:
     assert address(app) == {"lang": lang}
 
 
+@LANGUAGE
+def test_nothing_tells_the_answer_before_it_is_given(lang: str) -> None:
+    app, text = opened(lang), words(lang)
+    most = number(attention_at(most_responsive_l2()).jacobian)
+    assert list(told(app)["still"]["curves"]) == ["entropy"]
+    assert most not in "\n".join(element.value for element in app.markdown)
+    assert text.t("saturation.heading.large") not in [element.value for element in app.header]
+    app.button(key="saturation.response.show").click().run()
+    assert list(told(app)["still"]["curves"]) == ["entropy", "jacobian"]
+    assert text.t("saturation.heading.large") in [element.value for element in app.header]
+
+
 @pytest.mark.parametrize(
     ("l2", "code"), [("192", "192"), ("1", "1"), ("190", "192"), ("9999", "512"), ("<b>", "32")]
 )
@@ -71,6 +83,7 @@ def test_what_the_reader_lets_go_of_goes_into_the_address_and_back_takes_it_out(
 @LANGUAGE
 def test_the_prose_takes_its_numbers_from_the_illustration(lang: str) -> None:
     app = opened(lang)
+    app.button(key="saturation.response.show").click().run()
     prose = "\n".join(element.value for element in app.markdown)
     assert number(attention_at(32.0).jacobian) in prose
     assert number(attention_at(most_responsive_l2()).jacobian) in prose

@@ -13,13 +13,17 @@ from model_probe.sites import NormSite
 from viz.live.slider import LiveSlider, Stop, Tick, slot
 from viz.text import Words, number
 
+PARTS: Final = ("features", "turn")  # each feature's gain as a column, and the whole vector as an arrow
+VEILED: Final = PARTS[1:]  # while the page's question is open: the columns would tell the answer
 FEATURES: Final = 48  # drawn of a norm's
 _ANGLE_DIGITS: Final = 1
 
 
 @lru_cache(maxsize=64)
-def gain_slider(words: Words, site: NormSite) -> LiveSlider:
+def gain_slider(words: Words, site: NormSite, parts: tuple[str, ...] = PARTS) -> LiveSlider:
     """The slider in one language for one site, which has a gain: 101 stops, percent of the way to the learned one.
+
+    `parts` are those of PARTS drawn.
 
     Raises:
         ValueError: the site has no gain.
@@ -41,9 +45,9 @@ def gain_slider(words: Words, site: NormSite) -> LiveSlider:
             root=number(root, 4),
             **{name: slot(name) for name in ("output_l2", "ratio", "cosine", "angle", "min", "max")},
         ),
-        alt=words.t("gain.alt", n=len(shown), size=site.size),
+        alt=words.t("gain.alt" if parts == PARTS else "gain.alt_veiled", n=len(shown), size=site.size),
         still={
-            "gains": [round(float(value), 4) for value in shown],
+            "gains": [round(float(value), 4) for value in shown] if "features" in parts else None,
             "span": [low, high],
             "ticks": [(tick, number(tick, 1) if tick else "0") for tick in _ticks(low, high)],
             "learned": _arrow(blends[-1], root),

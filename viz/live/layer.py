@@ -12,7 +12,7 @@ import numpy as np
 from model_probe.summaries import sinks
 from model_probe.trace import NormTrace, SiteTrace
 from viz.address import Choice
-from viz.live.slider import LiveSlider, Stop, Tick, slot
+from viz.live.slider import VALUE, LiveSlider, Stop, Tick, slot
 from viz.reading import FINAL, LINES, MEDIAN, layer_code, layer_ticks, site_codes, sites_of
 from viz.text import Words, number
 
@@ -63,6 +63,7 @@ def layer_slider(trace: NormTrace, series: str, choice: NormChoice, words: Words
         label=words.t("probe.norm.label"),
         sentence=words.t(
             "probe.norm.sentence",
+            value=slot(VALUE),
             name=slot("name"),
             input=slot("input"),
             normalized=slot("normalized"),
@@ -102,7 +103,7 @@ def _stop(code: str, site: SiteTrace, values: np.ndarray, words: Words) -> Stop:
     medians = {line: number(MEDIAN.value(site, named), _DIGITS) for line, named in LINES.items()}
     return Stop(
         code=code,
-        shown=role if layer == FINAL else words.t("probe.norm.value", layer=layer, role=role),
+        shown=words.t("figures.final_norm") if layer == FINAL else words.t("probe.norm.value", layer=layer, role=role),
         readouts={
             "name": site.name,
             "input": medians["residual"],

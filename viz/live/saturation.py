@@ -24,6 +24,8 @@ from viz.text import Words, number
 STOPS_PER_OCTAVE: Final = 20
 SHOWN_DECIMALS: Final = 3
 TALKED_ABOUT: Final = 192.0  # in the prose: the slider stops exactly there
+CURVES: Final = ("entropy", "jacobian")  # over the whole range of lengths
+VEILED: Final = CURVES[:1]  # while the page's question is open
 _TICKS: Final = (1, 8, 32, 128, 512)
 
 
@@ -36,10 +38,14 @@ def lengths() -> tuple[float, ...]:
     return tuple(float(f"{l2:.3g}") for l2 in grid)
 
 
-@lru_cache(maxsize=2)
-def saturation_slider(words: Words) -> LiveSlider:
-    """The slider in one language: 181 stops from L2 1 to 512, ×1 at 32."""
+@lru_cache(maxsize=4)
+def saturation_slider(words: Words, curves: tuple[str, ...] = CURVES) -> LiveSlider:
+    """The slider in one language: 181 stops from L2 1 to 512, ×1 at 32. `curves` are those of CURVES drawn."""
     at = [attention_at(l2) for l2 in lengths()]
+    heights = {
+        "entropy": [round(each.entropy_share, 4) for each in at],
+        "jacobian": [round(each.jacobian, 4) for each in at],
+    }
     limits = (SMALLEST_L2, *zone_limits(), LARGEST_L2)
     return LiveSlider(
         name="saturation",
@@ -56,12 +62,11 @@ def saturation_slider(words: Words) -> LiveSlider:
             evenness=slot("evenness"),
             jacobian=slot("jacobian"),
         ),
-        alt=words.t("saturation.alt"),
+        alt=words.t("saturation.alt" if curves == CURVES else "saturation.alt_veiled"),
         still={
             "tokens": TOKENS,
             "l2": lengths(),
-            "entropy": [round(each.entropy_share, 4) for each in at],
-            "jacobian": [round(each.jacobian, 4) for each in at],
+            "curves": {curve: heights[curve] for curve in curves},
             "limits": limits[:-1],
             "labelsAt": lengths()[STOPS_PER_OCTAVE // 5],
             "l2Ticks": [(l2, str(l2)) for l2 in _TICKS],

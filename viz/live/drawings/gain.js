@@ -1,7 +1,9 @@
 // Each feature's gain as a column, moving from 1 to what was learned; beside it the whole vector as an arrow,
-// in the plane of the normalized vector and the output.
+// in the plane of the normalized vector and the output. The
+// columns are left out while they would give an answer away.
 
-drawings.gain = (stage, still, kit) => {
+// The columns, and the dashes that they move to; what paints them at a share of the way.
+function gainColumns(stage, still, kit) {
   const features = stage.appendChild(kit.element("div", { class: "features" }))
   features.append(kit.element("p", { class: "caption" }, still.words.columns))
   const chart = kit.chart(features, {
@@ -22,6 +24,11 @@ drawings.gain = (stage, still, kit) => {
   kit.line(chart, { role: "normalized", points: [[0, 1], [still.gains.length, 1]] })
   const one = kit.write(chart, { x: still.gains.length, y: 1, text: `\u00a0${still.words.one}`, role: "normalized" })
   one.set(still.gains.length, 1 - 11 / Math.abs(chart.y(1) - chart.y(0)))
+  return (share) => columns.set(still.gains.map((gain) => 1 + share * (gain - 1)))
+}
+
+drawings.gain = (stage, still, kit) => {
+  const paintColumns = still.gains ? gainColumns(stage, still, kit) : () => {}
 
   const turn = stage.appendChild(kit.element("div", { class: "turn" }))
   const named = (role) => kit.element("b", { class: role }, still.words[role])
@@ -49,7 +56,7 @@ drawings.gain = (stage, still, kit) => {
   normalized(reach, 0)
 
   return ([share, ratio, angle]) => {
-    columns.set(still.gains.map((gain) => 1 + share * (gain - 1)))
+    paintColumns(share)
     output(reach * ratio, angle)
     const radius = Math.min(reach, reach * ratio) * 0.6
     const [x, y] = [8 + radius * Math.cos(angle), foot - radius * Math.sin(angle)]

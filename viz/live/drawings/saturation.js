@@ -1,4 +1,5 @@
-// Six shares as bars, and beside them how entropy and the Jacobian's norm run over the whole slider.
+// Six shares as bars, and beside them how entropy and, once it is
+// unveiled, the Jacobian's norm run over the whole slider.
 
 drawings.saturation = (stage, still, kit) => {
   const bars = stage.appendChild(kit.element("div", { class: "half" }))
@@ -21,14 +22,16 @@ drawings.saturation = (stage, still, kit) => {
   still.limits.forEach((from, i) => {
     if (i % 2 === 0) kit.shade(chart, { from, to: still.limits[i + 1] ?? still.l2.at(-1) })
   })
-  kit.line(chart, { role: "reference", points: still.l2.map((l2, i) => [l2, still.entropy[i]]) })
-  kit.line(chart, { role: "text", points: still.l2.map((l2, i) => [l2, still.jacobian[i]]) })
-  kit.write(chart, { x: still.labelsAt, y: still.entropy[0] - 0.17, text: still.words.entropy, role: "reference" })
-  kit.write(chart, { x: still.labelsAt, y: still.jacobian[0], text: still.words.jacobian })
+  const styles = { entropy: { role: "reference", lift: -0.17 }, jacobian: { role: "text", lift: 0 } }
+  for (const [curve, heights] of Object.entries(still.curves)) {
+    const { role, lift } = styles[curve]
+    kit.line(chart, { role, points: still.l2.map((l2, i) => [l2, heights[i]]) })
+    kit.write(chart, { x: still.labelsAt, y: heights[0] + lift, text: still.words[curve], role })
+  }
   const mark = kit.mark(chart, { role: "residual" })
 
   return (shares, i) => {
     rows.set(shares)
-    mark.set(still.l2[i], [still.entropy[i], still.jacobian[i]])
+    mark.set(still.l2[i], Object.values(still.curves).map((heights) => heights[i]))
   }
 }
