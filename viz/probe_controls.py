@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
+from zlib import crc32
 
 import streamlit as st
 
@@ -130,12 +131,7 @@ def reading_controls(page: Page, trace: NormTrace) -> Looked:
     _one(page.t("probe.axis"), _AXIS, lambda axis: page.t(f"probe.{axis}"))
     _one(page.t("probe.statistic"), _STATISTIC, lambda s: page.t(f"common.statistic.{s}"))
     _switch(page.t("probe.leave_sinks_out"), _SINKS, on="left_out", off="counted")
-    st.selectbox(
-        page.t("probe.token"),
-        token_choice.codes,
-        key=token_choice.key,
-        format_func=lambda code: f"{code} · {token_label(trace.tokens[int(code)], 24)}",
-    )
+    _token(page.t("probe.token"), token_choice, trace)
     token = int(chosen["token"])
     return Looked(
         lines=() if chosen["lines"] == "none" else tuple(chosen["lines"].split("-")),
@@ -236,6 +232,18 @@ def _several(label: str, choice: Choice, options: tuple[str, ...], name: Callabl
         st.session_state[choice.key] = "-".join(o for o in options if o in taken) or "none"
 
     st.pills(label, options, selection_mode="multi", key=key, format_func=name, on_change=changed, wrap=True)
+
+
+def _token(label: str, choice: Choice, trace: NormTrace) -> None:
+    """A token of the trace. Each prompt has a widget of its own: one that stays keeps the label it had."""
+    names = {str(t.position): f"{t.position} · {token_label(t, 24)}" for t in trace.tokens}
+    key = f"{choice.key}.{crc32(chr(10).join(names.values()).encode(errors='surrogatepass'))}"
+    st.session_state[key] = st.session_state[choice.key]
+
+    def changed() -> None:
+        st.session_state[choice.key] = st.session_state[key]
+
+    st.selectbox(label, choice.codes, key=key, format_func=names.__getitem__, on_change=changed)
 
 
 def _switch(label: str, choice: Choice, *, on: str, off: str) -> None:

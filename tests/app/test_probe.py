@@ -23,6 +23,7 @@ from model_probe.presets import PRESETS
 from model_probe.progress import STAGES, Progress
 from model_probe.recording import load_recording
 from viz import measure, probe_controls
+from viz.figures.base import visible
 from viz.jobs import Job, Turns
 from viz.probe_controls import MAX_CHARS
 from viz.text import LANGUAGES, number, words
@@ -158,6 +159,18 @@ def test_an_address_opens_in_its_state_and_every_choice_is_a_code(lang: str) -> 
     assert f"lang={lang}" in app.code[0].value
 
 
+def test_the_tokens_to_choose_from_are_those_of_the_prompt_shown() -> None:
+    app = opened(token="1")
+    keys = set()
+    for preset in ("fox", "river", "fox"):
+        app.pills(key="choice.prompt").set_value(preset).run()
+        tokens = load_recording().traces[preset].tokens
+        assert app.selectbox[0].options[1].endswith(visible(tokens[1].text))
+        assert app.selectbox[0].value == "1"
+        keys.add(app.selectbox[0].key)
+    assert len(keys) == 2  # a widget that stayed would keep the label it had in the browser
+
+
 def test_an_unknown_code_in_the_address_is_the_default() -> None:
     app = opened(norm="99", prompt="<script>", statistic="maximum", token="-1", lines="all")
     assert app.text_area(key="probe.text").value == PRESETS["fox"]
@@ -170,7 +183,7 @@ def test_controls_change_the_pictures_and_the_address() -> None:
     assert charts(app)["probe-depth"]["layout"]["yaxis"]["type"] == "linear"
     assert address(app, "axis") == "linear"
     app.segmented_control(key="choice.statistic").set_value("token").run()
-    app.selectbox(key="choice.token").set_value("2").run()
+    app.selectbox[0].set_value("2").run()
     assert "position 2" in title(charts(app)["probe-depth"])
     app.pills(key="choice.lines.several").set_value(["output"]).run()
     assert [d["name"] for d in charts(app)["probe-depth"]["data"]] == ["output"]
