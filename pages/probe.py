@@ -6,8 +6,8 @@ import streamlit as st
 
 from viz import measure
 from viz.bench import bench, notices, offer_checkpoint
-from viz.downloads import downloads, link_here
-from viz.figures.base import CONFIG
+from viz.chart import chart
+from viz.downloads import downloads
 from viz.figures.depth import depth_alt, depth_figure, growth
 from viz.figures.heatmap import heatmap_alt, heatmap_figure
 from viz.figures.published import published_figure, published_title
@@ -43,11 +43,9 @@ root = math.sqrt(trace.checkpoint.hidden_size)
 
 with picture:
     notices(page, shown)
-    st.plotly_chart(
+    chart(
         depth_figure(trace, page.words, page.palette, looked.depth),
-        theme=None,
         key="probe-depth",
-        config=CONFIG,
         alt=depth_alt(trace, page.words, looked.depth),
     )
     ends = {line: reading.line(trace, line) for line in LINES}
@@ -64,7 +62,6 @@ with picture:
             root=number(root, 4),
         )
     downloads(page, trace, chart="probe-depth", source=source)
-    link_here(page)
 
     st.header(page.t("probe.layer_heading"), anchor=False)
     page.prose("probe/layer")
@@ -74,23 +71,18 @@ with picture:
 
     st.header(page.t("probe.tokens_heading"), anchor=False)
     page.prose("probe/tokens")
-    st.plotly_chart(
+    chart(
         tokens_figure(trace, looked.site, page.words, page.palette, looked.tokens),
-        theme=None,
         key="probe-tokens",
-        config=CONFIG,
         alt=tokens_alt(trace, looked.site, page.words, looked.series),
     )
     st.caption(each_token)
     page.prose("probe/map")
-    st.plotly_chart(
+    chart(
         heatmap_figure(trace, page.words, page.palette, looked.heatmap),
-        theme=None,
         key=HEATMAP,
-        config=CONFIG,
         alt=heatmap_alt(trace, page.words, looked.series),
-        on_select=lambda: take_click(trace),
-        selection_mode="points",
+        on_click=lambda: take_click(trace),
     )
     st.caption(each_token)
 
@@ -107,11 +99,9 @@ st.caption(provenance(page.words, trace, origin=shown.origin))
 
 st.header(page.t("published.heading"), anchor=False)
 page.prose("probe/elsewhere", n=len(trace.tokens))
-st.plotly_chart(
+chart(
     published_figure(trace, page.words, page.palette),
-    theme=None,
     key="probe-published",
-    config=CONFIG,
     alt=page.t("published.alt", title=published_title(trace, page.words)),
 )
 st.caption(provenance(page.words, trace, origin=shown.origin, statistic="root_mean_square"))

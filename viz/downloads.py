@@ -9,7 +9,6 @@ import re
 from functools import partial
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -61,19 +60,7 @@ def downloads(page: Page, trace: NormTrace, *, chart: str, source: str) -> None:
         )
 
 
-def link_here(page: Page) -> None:
-    """Draws the address of exactly this state, to be copied; a typed prompt is never in it."""
-    with st.popover(page.t("downloads.link"), type="tertiary"):
-        st.markdown(page.t("downloads.link_note"))
-        st.code(_address(page), language=None, wrap_lines=True)
-
-
 def file_stem(trace: NormTrace) -> str:
     """What files of this trace are called: the checkpoint and the first words of the prompt."""
     said = re.sub(r"\W+", "-", trace.prompt)[:32].strip("-").lower()
     return "-".join(filter(None, ("rmsnorm", trace.checkpoint.name.replace("/", "-"), said)))
-
-
-def _address(page: Page) -> str:
-    query = {**st.query_params.to_dict(), "lang": page.lang}
-    return f"{(st.context.url or '').split('?')[0]}?{urlencode(query)}"

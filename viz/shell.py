@@ -36,6 +36,7 @@ _HERE: Final = Path(__file__).resolve().parent
 _ROUTED: Final = "shell.routed"
 _RESTARTED: Final = "shell.restarted"
 _BROWSER: Final = "shell.browser"
+_VISITED: Final = "shell.visited"  # stems of the pages opened in this session
 _LANGUAGE_TAGS: Final = {"zh": "zh-Hans", "en": "en"}
 
 _STYLE: Final = "\n".join(
@@ -87,6 +88,11 @@ class Page:
         query = {address.LANGUAGE: self.lang, **(choices or address.remembered(stem))}
         return f"{'./' if stem == DEFAULT else stem}?{urlencode(query)}"
 
+    def _here(self) -> str:
+        """The address of what is on the screen. A typed prompt is never in it, as no choice holds one."""
+        query = {**st.query_params.to_dict(), address.LANGUAGE: self.lang}
+        return f"{(st.context.url or '').split('?')[0]}?{urlencode(query)}"
+
     def _draw(self, text: str, where: str) -> None:
         """Prose with its marks; HTML is on because a term's button needs it, and a reader's text is `literal`."""
         st.markdown(marked_up(text, self.words, where, self.explained, self.href), unsafe_allow_html=True)
@@ -105,7 +111,10 @@ class Page:
         st.page_link(_streamlit_page(target, self.words), label=text, icon=icon, query_params=query)
 
     def footer(self) -> None:
-        """Draws the way on: previous and next page. The last call of a page."""
+        """Draws a link to exactly this state, and the way on: previous and next page. The last call of a page."""
+        with st.popover(self.t("common.share"), type="tertiary", key=f"shell-share-{self.entry.stem}"):
+            st.markdown(self.t("common.share_note"))
+            st.code(self._here(), language=None, wrap_lines=True)
         before, after = neighbours(self.entry.stem)
         with st.container(key="shell-footer", horizontal=True, horizontal_alignment="distribute"):
             for neighbour, side in ((before, "previous"), (after, "next")):
@@ -138,6 +147,7 @@ def open_page(stem: str) -> Page:
             st.session_state[_RESTARTED] = True
             st.rerun()
     address.enter(stem)
+    st.session_state.setdefault(_VISITED, set()).add(stem)
     page = Page(entry(stem), reader, palette(_theme()))
     st.set_page_config(
         page_title=f"{page.t(f'common.page.{stem}')} · RMSNorm Lab",
@@ -199,7 +209,8 @@ def _header(page: Page) -> None:
             ):
                 page.link(DEFAULT, page.t("common.brand"))
                 section = page.t(f"common.section.{page.entry.section}")
-                st.caption(f"{section} › {page.t(f'common.page.{page.entry.stem}')}")
+                minutes = page.t("common.minutes", n=page.entry.minutes)
+                st.caption(f"{section} › {page.t(f'common.page.{page.entry.stem}')} · {minutes}")
             with st.container(
                 key="shell-tools", horizontal=True, vertical_alignment="center", width="content"
             ):
@@ -226,6 +237,8 @@ def _contents(page: Page) -> None:
                 st.caption(page.t(f"common.section.{section}"))
             for candidate in pages:
                 title = page.t(f"common.page.{candidate.stem}")
+                if candidate.stem in st.session_state[_VISITED]:
+                    title = f"{title} ✓"
                 page.link(candidate.stem, f"{title} *{page.t('common.minutes', n=candidate.minutes)}*")
 
 
