@@ -7,7 +7,7 @@ from model_probe.blending import blend, loudest_features, share_near_one
 from model_probe.sites import summarize_gain
 from viz import gains as source
 from viz.address import bind
-from viz.figures.base import CONFIG
+from viz.chart import chart
 from viz.figures.features import FEATURES, features_alt, features_figure
 from viz.figures.gain import gain_alt, gain_figure, start_figure
 from viz.figures.loudness import loudness, loudness_alt, loudness_figure
@@ -49,19 +49,15 @@ site = source.site_controls(page, gains)
 if gains.left_out:
     st.caption(page.t("gain.left_out", n=gains.left_out))
 if guess is None:
-    st.plotly_chart(
+    chart(
         start_figure(site.size, page.words, page.palette),
-        theme=None,
         key="gain.histogram",
-        config=CONFIG,
         alt=page.t("gain.histogram.alt_before", n=site.size),
     )
 else:
-    st.plotly_chart(
+    chart(
         gain_figure(site, page.words, page.palette),
-        theme=None,
         key="gain.histogram",
-        config=CONFIG,
         alt=gain_alt(site, page.words),
     )
     st.caption(f"{measured} · {literal(site.name)}")
@@ -90,11 +86,9 @@ else:
     depth, trace = gains.depth(), gains.trace
     layer_shown = layer_code(site)
     lines = loudness(depth, trace)
-    st.plotly_chart(
+    chart(
         loudness_figure(gains, trace, page.words, page.palette, layer=layer_shown),
-        theme=None,
         key="gain.loudness",
-        config=CONFIG,
         alt=loudness_alt(lines, page.words),
     )
     st.caption(measured if trace is None else provenance(page.words, trace, origin=gains.trace_origin))
@@ -118,11 +112,9 @@ else:
         last=int(np.sum(loud.peaks == len(depth) - 1)),
         mean=number(summarize_gain(depth[-1].known_gain).mean),
     )
-    st.plotly_chart(
+    chart(
         features_figure(gains, page.words, page.palette, layer=layer_shown),
-        theme=None,
         key="gain.features",
-        config=CONFIG,
         alt=features_alt(gains, page.words),
     )
     st.caption(measured)

@@ -10,7 +10,7 @@ from model_probe.properties import CHANGES, respond
 from model_probe.recording import load_recording
 from model_probe.scaling import EPS, SIZE, common_shift, scaled
 from viz.address import Choice, bind
-from viz.figures.base import CONFIG
+from viz.chart import chart
 from viz.figures.response import response_alt, response_figure
 from viz.figures.shift import shift_alt, shift_figure
 from viz.lesson_tables import response_table, scale_table
@@ -19,15 +19,20 @@ from viz.live.scale import USUAL, scale_slider
 from viz.predict import predict
 from viz.provenance import checkpoint_provenance, provenance
 from viz.shell import open_page
-from viz.text import number
+from viz.text import literal, number
 
 CHANGE = Choice("change", tuple(CHANGES), "plus_5")
 WORKED = (0.02, 0.001, 0.0001)  # RMS of the input
 
 page = open_page("scale")
-page.prose("scale/question", size=SIZE)
-
 recording = load_recording()
+spread = max(
+    float(site.input.l2.max() / site.input.l2.min())
+    for each in recording.traces.values()
+    for site in each.depth()
+)
+page.prose("scale/question", size=SIZE, name=literal(recording.checkpoint.name), spread=number(spread, 2))
+
 trace = recording.traces[DEFAULT]
 first = trace.depth()[0]
 root = math.sqrt(first.size)
@@ -74,7 +79,7 @@ if guess is not None:
     )
 figure = response_figure(change, page.words, page.palette)
 alt = response_alt(change, page.words)
-st.plotly_chart(figure, theme=None, key="scale.response", config=CONFIG, alt=alt)
+chart(figure, key="scale.response", alt=alt)
 if change is not None:
     st.html(response_table(change, page.words))
     trace_of_eps = number(respond("times_7", "rms_norm").largest_change, 1)
@@ -93,7 +98,7 @@ page.prose(
 )
 figure = shift_figure(ratios, page.words, page.palette)
 alt = shift_alt(ratios, page.words)
-st.plotly_chart(figure, theme=None, key="scale.shift", config=CONFIG, alt=alt)
+chart(figure, key="scale.shift", alt=alt)
 source = page.t("scale.shift.source", prompts=len(recording.traces))
 st.caption(f"{checkpoint_provenance(page.words, recording.checkpoint)} · {source}")
 

@@ -7,9 +7,10 @@ import streamlit as st
 from model_probe.presets import DEFAULT
 from model_probe.recording import load_recording
 from viz.book import BOOK, core_minutes
+from viz.chart import chart
 from viz.drawings import draw
 from viz.drawings.forward import forward_map
-from viz.figures.base import CONFIG, token_label
+from viz.figures.base import token_label
 from viz.figures.depth import DepthView, depth_alt, depth_figure, growth
 from viz.predict import predict
 from viz.provenance import provenance
@@ -29,28 +30,28 @@ draw(forward_map(page.words, trace.checkpoint.num_layers, page.href))
 page.prose("start/map")
 
 st.header(page.t("start.growth.heading"), anchor=False)
+page.prose("start/lengths", size=trace.checkpoint.hidden_size)
 guess = predict(page, "growth", FACTORS)
+factor = growth(trace, "residual")
+if guess is not None:
+    nearest = min(FACTORS, key=lambda code: abs(math.log(factor / float(code))))
+    verdict = "shown" if guess.code is None else "right" if guess.code == nearest else "other"
+    said = {} if guess.code is None else {"guess": page.t(f"start.growth.guess.{guess.code}")}
+    page.say(
+        f"start.growth.{verdict}",
+        factor=number(factor),
+        nearest=page.t(f"start.growth.guess.{nearest}"),
+        **said,
+    )
 view = VEILED if guess is None else DepthView()
 figure = depth_figure(trace, page.words, page.palette, view)
 alt = depth_alt(trace, page.words, view)
-st.plotly_chart(figure, theme=None, key="start.depth", config=CONFIG, alt=alt)
+chart(figure, key="start.depth", alt=alt)
 st.caption(provenance(page.words, trace))
 
-factor = growth(trace, "residual")
-nearest = min(FACTORS, key=lambda code: abs(math.log(factor / float(code))))
 if guess is None:
     st.markdown(page.t("start.growth.veiled"))
 else:
-    verdict = "shown" if guess.code is None else "right" if guess.code == nearest else "other"
-    said = {} if guess.code is None else {"guess": page.t(f"start.growth.guess.{guess.code}")}
-    st.markdown(
-        page.t(
-            f"start.growth.{verdict}",
-            factor=number(factor),
-            nearest=page.t(f"start.growth.guess.{nearest}"),
-            **said,
-        )
-    )
     residual, normalized = (Reading().line(trace, line) for line in ("residual", "normalized"))
     root = math.sqrt(trace.checkpoint.hidden_size)
     sink = sink_tokens(trace)[0]

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from model_probe.recording import load_recording
 from model_probe.trace import NormTrace, Statistics, Token
-from viz.figures.base import TITLE_CHARS, TITLE_LINES, literal, title_of, token_label, visible, wrapped
+from viz.chart import unbroken
+from viz.figures.base import escaped_title, literal, title_of, token_label, visible, wrapped
 from viz.figures.depth import DepthView, depth_alt, depth_figure, depth_title, growth
 from viz.figures.heatmap import HeatmapView, cell_of, heatmap_figure
 from viz.figures.published import own_growth, published_figure
@@ -30,6 +31,7 @@ from viz.text import LANGUAGES, THIN_SPACE, number, words
 from viz.theme import DARK, LIGHT
 
 LANGUAGE = pytest.mark.parametrize("lang", LANGUAGES)
+PHONE_CHARS = 37  # half-widths of a title's line at 390 pixels
 HOSTILE = (
     "<b>x</b><img src=x onerror=alert(1)>",
     "$\\frac12$",
@@ -293,10 +295,9 @@ def test_titles_fit_a_phone(lang: str) -> None:
             for site in (trace.sites[0], trace.sites[-1])
         ]
         for figure in figures:
-            title = next(a.text for a in figure.layout.annotations if a.name == "title")
-            lines = title.removeprefix("<b>").removesuffix("</b>").split("<br>")
-            assert len(lines) <= TITLE_LINES
-            assert max(len(html.unescape(line)) for line in lines) <= TITLE_CHARS
+            lines = wrapped(escaped_title(figure), PHONE_CHARS).split("<br>")
+            assert len(lines) <= 2  # what viz/style.css keeps room for
+            assert max(len(html.unescape(line)) for line in lines) <= PHONE_CHARS
 
 
 def test_labels_at_the_ends_of_curves_do_not_lie_on_each_other() -> None:
@@ -304,7 +305,7 @@ def test_labels_at_the_ends_of_curves_do_not_lie_on_each_other() -> None:
         for axis in ("log", "linear"):
             figure = depth_figure(trace, words("en"), LIGHT, DepthView(lines=(*LINES, "sink"), axis=axis))
             plot = figure.layout.height - figure.layout.margin.t - figure.layout.margin.b
-            ends = sorted(a.y * plot for a in figure.layout.annotations if a.name != "title")
+            ends = sorted(a.y * plot for a in figure.layout.annotations)
             assert len(ends) >= 4
             assert min(b - a for a, b in itertools.pairwise(ends)) >= 16
 
@@ -324,6 +325,15 @@ def test_wrapping_loses_nothing_and_keeps_to_the_width(text: str) -> None:
     escaped = literal(text)
     lines = wrapped(escaped, 20).split("<br>")
     assert "".join(lines).replace(" ", "") == escaped.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("title", "kept"),
+    [("残差涨到 187 倍", "187\u00a0倍"), ("第 22 层", "第\u00a022\u00a0层"), ("22 times the median", "22\u00a0times"),
+     ("grows 187-fold", "187-\u2060fold")],
+)  # fmt: skip
+def test_a_title_keeps_a_number_with_what_it_counts(title: str, kept: str) -> None:
+    assert kept in unbroken(title)
 
 
 class Cells(HTMLParser):

@@ -18,17 +18,31 @@ async function save(format, data) {
     align: "left",
     font: { size: 11, color: chart.layout.xaxis.tickfont?.color ?? font.color },
   }
+  const head = 34
+  const title = {
+    text: `<b>${chart.layout.meta?.title ?? ""}</b>`,
+    x: 0,
+    xref: "paper",
+    xanchor: "left",
+    xshift: 4 - margin.l,
+    y: 1,
+    yref: "paper",
+    yanchor: "bottom",
+    yshift: margin.t,
+    showarrow: false,
+    font: { size: 16, color: font.color },
+  }
   const layout = {
     ...chart.layout,
     autosize: false,
     width: data.width,
-    height: height + foot,
-    margin: { ...margin, b: margin.b + foot },
-    annotations: [...annotations, source],
+    height: height + head + foot,
+    margin: { ...margin, t: margin.t + head, b: margin.b + foot },
+    annotations: [...annotations, title, source],
   }
   await window.Plotly.downloadImage(
     { data: chart.data, layout },
-    { format, filename: data.name, width: data.width, height: height + foot, scale: 2 },
+    { format, filename: data.name, width: data.width, height: height + head + foot, scale: 2 },
   )
 }
 

@@ -62,8 +62,7 @@ def histogram(app: AppTest) -> dict[str, Any]:
 
 
 def title(figure: dict[str, Any]) -> str:
-    text = next(a["text"] for a in figure["layout"]["annotations"] if a.get("name") == "title")
-    return text.removeprefix("<b>").removesuffix("</b>").replace("<br>", " ")
+    return figure["layout"]["meta"]["title"]
 
 
 def near_one() -> float:

@@ -75,7 +75,7 @@ def charts(app: AppTest) -> dict[str, dict]:
 
 
 def title(figure: dict) -> str:
-    return next(a["text"] for a in figure["layout"]["annotations"] if a.get("name") == "title")
+    return figure["layout"]["meta"]["title"]
 
 
 def notices(app: AppTest) -> str:

@@ -89,8 +89,8 @@ def test_every_change_shows_what_it_does(lang: str, change: str) -> None:
     app, text = opened(lang, change=change), words(lang)
     app.button(key="scale.change.show").click().run()
     name = text.t(f"scale.change.name.{change}")
-    title = next(a["text"] for a in figures(app)[0]["layout"]["annotations"] if a.get("name") == "title")
-    assert name.replace(" ", "") in title.replace("<br>", "").replace(" ", "")
+    title = figures(app)[0]["layout"]["meta"]["title"]
+    assert name.replace(" ", "") in title.replace(" ", "")
     table = "".join(element.proto.body for element in app.get("html"))
     for norm in ("rms_norm", "layer_norm"):
         assert number(respond(change, norm).largest_change, 2) in table

@@ -18,6 +18,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from model_probe import NormTrace
 from model_probe.recording import load_recording
+from viz.figures.depth import depth_title
 from viz.probe_controls import HEATMAP
 from viz.text import number, words
 
@@ -132,6 +133,7 @@ def test_every_download_holds_what_it_says(
         drawing = data.decode()
         assert drawing.lstrip().startswith("<svg")
         assert EN.t("figures.depth.x") in drawing
+        assert depth_title(load_recording().traces["river"], EN) in drawing
         assert load_recording().checkpoint.name in drawing  # the source stands under it
 
 

@@ -13,13 +13,8 @@ from model_probe.trace import Token
 from viz.text import Words
 from viz.theme import FONT_STACK, Palette
 
-TITLE_CHARS: Final = 37  # half-widths in a title's line: what 390 pixels hold at TITLE_SIZE
-TITLE_SIZE: Final = 16
-TITLE_LINES: Final = 2  # room kept, so that a shorter finding moves nothing
 LABEL_SIZE: Final = 13
 TICK_SIZE: Final = 12
-TITLE: Final = "title"  # name of the annotation that is a figure's title
-_LINE_HEIGHT: Final = 21
 TOKEN_CHARS: Final = 15  # longest token label on an axis
 
 # Given to st.plotly_chart: no logo, no gadgets; the page scrolls under a finger.
@@ -73,7 +68,7 @@ def token_label(token: Token, at_most: int = TOKEN_CHARS) -> str:
     return f"⟦{text}⟧" if token.special else text
 
 
-def wrapped(text: str, at_most: int = TITLE_CHARS) -> str:
+def wrapped(text: str, at_most: int) -> str:
     """Text in as few lines of at most so many half-widths as can be, put together by <br>: plotly breaks no line.
 
     Breaks at spaces and between Chinese characters, best after a pause, and evenly. Entities of `literal`
@@ -139,28 +134,16 @@ def frame(
     bottom: int = 52,
     above: int = 0,
 ) -> go.Figure:
-    """An empty figure in the page's colours with its title, which is already escaped, over it.
+    """An empty figure in the page's colours that carries its title, already escaped, as `meta`.
 
-    Pixels: `height` of the figure with room for a title of TITLE_LINES, `above` left free between title and
-    plot. The title is an annotation: plotly shifts titles of several lines out of the picture.
+    The title is not drawn: plotly breaks no lines. `viz.chart` sets it over the figure, and a picture that is
+    saved gets it from viz/downloads.js. Pixels: `height` of the figure, `above` left free over the plot.
     """
-    text = wrapped(title)
-    extra = _LINE_HEIGHT * max(0, text.count("<br>") + 1 - TITLE_LINES)
     figure = go.Figure()
-    figure.add_annotation(
-        name=TITLE, text=f"<b>{text}</b>", showarrow=False, align="left",
-        x=0, xref="paper", xanchor="left", xshift=4 - left, y=1, yref="paper", yanchor="bottom", yshift=10 + above,
-        font={"size": TITLE_SIZE, "color": palette.text},
-    )  # fmt: skip
     figure.update_layout(
-        height=height + extra,
-        margin={
-            "l": left,
-            "r": right,
-            "t": 24 + _LINE_HEIGHT * TITLE_LINES + above + extra,
-            "b": bottom,
-            "autoexpand": False,
-        },
+        meta={"title": title},
+        height=height,
+        margin={"l": left, "r": right, "t": 14 + above, "b": bottom, "autoexpand": False},
         font={"family": FONT_STACK, "size": LABEL_SIZE, "color": palette.text},
         paper_bgcolor=palette.ground,
         plot_bgcolor=palette.ground,
@@ -189,9 +172,22 @@ def frame(
     return figure
 
 
+def escaped_title(figure: go.Figure) -> str:
+    """A figure's title, escaped by `literal`, which holds for HTML too."""
+    return str(figure.layout.meta["title"])
+
+
 def title_of(figure: go.Figure) -> str:
     """A figure's title as plain text."""
-    return unescaped(next(a.text for a in figure.layout.annotations if a.name == TITLE))
+    return unescaped(escaped_title(figure))
+
+
+def corner_label(figure: go.Figure, text: str, palette: Palette) -> None:
+    """Names the y axis in the corner under it: upright, where turned 汉字 would lie on their side."""
+    figure.add_annotation(
+        text=text, x=0, xref="paper", xanchor="right", xshift=-6, y=0, yref="paper", yanchor="top", yshift=-4,
+        showarrow=False, font={"size": LABEL_SIZE, "color": palette.muted},
+    )  # fmt: skip
 
 
 def site_title(words: Words, layer: int | None, role: str) -> str:

@@ -37,7 +37,7 @@ from viz.reading import (
 from viz.text import Words, number
 from viz.theme import LINE_STYLES, Palette
 
-HEIGHT: Final = 480
+HEIGHT: Final = 430
 ROLES: Final = (*LINES, "sink")  # what can be drawn
 STEADY: Final = 1.05  # a line whose ends differ by less than this factor "does not" change
 _LABEL_GAP: Final = 17  # pixels between two labels at the curves' ends

@@ -9,13 +9,14 @@ import plotly.graph_objects as go
 
 from model_probe.blending import LoudFeatures, loudest_features
 from model_probe.sites import NormSite
-from viz.figures.base import LABEL_SIZE, TICK_SIZE, frame, literal, site_title
+from viz.figures.base import LABEL_SIZE, TICK_SIZE, corner_label, frame, literal, site_title
 from viz.reading import FINAL, Sited, layer_code, layer_ticks
 from viz.text import Words, number
 from viz.theme import Palette
 
-HEIGHT: Final = 560
+HEIGHT: Final = 510
 FEATURES: Final = 24  # columns: as many numbers as a phone can hold, standing upright
+_NARROW_TICK_SIZE: Final = 10  # a column is 12 pixels wide on a phone
 _LEAST_DOUBLINGS: Final = 1.0  # either side of γ = 1: a flat map shall look flat
 _MOST_DOUBLINGS: Final = 6.0
 
@@ -35,7 +36,7 @@ def features_figure(
     with np.errstate(divide="ignore"):
         doublings = np.log2(np.abs(loud.gains))  # [sites, features]; −inf where a gain is 0
     span = float(np.clip(doublings.max(), _LEAST_DOUBLINGS, _MOST_DOUBLINGS))
-    figure = frame(features_title(loud, sites, words), palette, height=HEIGHT, left=52, bottom=70, above=50)
+    figure = frame(features_title(loud, sites, words), palette, height=HEIGHT, left=52, bottom=84, above=50)
     figure.add_heatmap(
         z=np.clip(doublings, -span, span),
         zmin=-span,
@@ -54,17 +55,19 @@ def features_figure(
     ticks = list(layer_ticks(gains, 8))
     figure.update_yaxes(
         range=[-0.5, len(sites) - 0.5],
-        title_text=words.t("figures.heatmap.y"),
         tickvals=[position for position, _ in ticks],
         ticktext=[words.t("figures.final_tick") if code == FINAL else code for _, code in ticks],
         showgrid=False,
     )
+    corner_label(figure, words.t("figures.heatmap.y"), palette)
     figure.update_xaxes(
         range=[-0.5, len(loud.features) - 0.5],
         title_text=words.t("gain.features.x"),
         tickvals=list(range(len(loud.features))),
         ticktext=[str(feature) for feature in loud.features],
         tickangle=-90,
+        tickfont_size=_NARROW_TICK_SIZE,
+        title_standoff=16,
         showline=False,
     )
     marked = [i for i, site in enumerate(sites) if layer_code(site) == layer]

@@ -14,7 +14,7 @@ from viz.figures.base import LABEL_SIZE, frame, site_title
 from viz.text import Words, number
 from viz.theme import LINE_STYLES, Palette
 
-HEIGHT: Final = 430
+HEIGHT: Final = 380
 MOST_BINS: Final = 80
 _PER_UNIT: Final = (100, 50, 20, 10, 5, 4, 2, 1)  # bins between 0 and 1, so that −1, 0 and 1 are always edges
 

@@ -19,6 +19,7 @@ from model_probe.trace import NormTrace
 from viz.figures.base import (
     LABEL_SIZE,
     TICK_SIZE,
+    corner_label,
     frame,
     literal,
     site_title,
@@ -28,7 +29,7 @@ from viz.reading import FINAL, LINES, layer_code, layer_ticks, sink_tokens
 from viz.text import Words, number
 from viz.theme import Palette
 
-HEIGHT: Final = 560
+HEIGHT: Final = 510
 MAX_TOOLTIPS: Final = 20_000  # cells; a larger map tells position and value only
 _MAX_NAMES: Final = 5_000  # cells; a larger map leaves the modules' names out of the tooltips
 _TOKEN_LABELS: Final = 20
@@ -80,11 +81,11 @@ def heatmap_figure(trace: NormTrace, words: Words, palette: Palette, view: Heatm
     ticks = list(layer_ticks(trace, 8))
     figure.update_yaxes(
         range=[-0.5, len(sites) - 0.5],
-        title_text=words.t("figures.heatmap.y"),
         tickvals=[position for position, _ in ticks],
         ticktext=[words.t("figures.final_tick") if code == FINAL else code for _, code in ticks],
         showgrid=False,
     )
+    corner_label(figure, words.t("figures.heatmap.y"), palette)
     step = math.ceil(len(tokens) / _TOKEN_LABELS)
     figure.update_xaxes(
         range=[-0.5, len(tokens) - 0.5],

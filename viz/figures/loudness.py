@@ -19,7 +19,7 @@ from viz.reading import FINAL, Sited, layer_ticks
 from viz.text import Words, number
 from viz.theme import LINE_STYLES, Palette
 
-HEIGHT: Final = 430
+HEIGHT: Final = 380
 
 Floats = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from viz.text import Words, number
 from viz.theme import Palette
 
 _ROW: Final = 30  # pixels
-_FRAME: Final = 130
+_FRAME: Final = 80
 
 
 def own_growth(trace: NormTrace) -> float:

@@ -13,7 +13,7 @@ from viz.figures.base import LABEL_SIZE, frame
 from viz.text import Words, number
 from viz.theme import Palette
 
-HEIGHT: Final = 430
+HEIGHT: Final = 380
 SHOWN: Final = 40  # features drawn of the vector's 256
 _SPAN: Final = 3.4  # of the value axis, either side of 0; the outputs have RMS 1
 _GAP: Final = 0.16  # of the height, between the two norms

@@ -12,7 +12,7 @@ from viz.figures.base import LABEL_SIZE, frame
 from viz.text import Words, number
 from viz.theme import Palette
 
-HEIGHT: Final = 340
+HEIGHT: Final = 290
 BINS: Final = 50  # from 0, no shift, to 1, nothing but one
 
 Floats = NDArray[np.float64]

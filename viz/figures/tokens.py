@@ -19,7 +19,8 @@ from viz.theme import LINE_STYLES, Palette
 
 MAX_ROWS: Final = 40  # tokens with a row and a label each; more stand as columns, their labels thinned
 ROW_HEIGHT: Final = 23
-COLUMNS_HEIGHT: Final = 420
+COLUMNS_HEIGHT: Final = 370
+_MARK_INSET: Final = 0.025  # of the axis: a mark's place, whole beside the labels
 _COLUMN_LABELS: Final = 18
 
 
@@ -53,11 +54,12 @@ def tokens_figure(
     figure = frame(
         tokens_title(trace, site, words, view.line),
         palette,
-        height=100 + ROW_HEIGHT * len(values) if rows else COLUMNS_HEIGHT,
+        height=50 + ROW_HEIGHT * len(values) if rows else COLUMNS_HEIGHT,
         left=124 if rows else 60,
         bottom=52 if rows else 104,
     )
-    floor = 10**low if view.axis == "log" else 0.0
+    inset = low + _MARK_INSET * (high - low)
+    inset = 10**inset if view.axis == "log" else inset
     positions = np.arange(len(values))
     colours = [palette.sink if sink else palette.role(view.line) for sink in is_sink]
     figure.add_bar(
@@ -82,7 +84,7 @@ def tokens_figure(
         **(_numbers_at_ends(values, is_sink, palette) if rows else {}),
     )
     _axes(figure, labels, span=(low, high), words=words, axis=view.axis, rows=rows)
-    _marks(figure, values, is_sink, floor=floor, words=words, palette=palette, rows=rows)
+    _marks(figure, values, is_sink, inset=inset, words=words, palette=palette, rows=rows)
     return figure
 
 
@@ -195,12 +197,12 @@ def _marks(
     values: NDArray[np.float64],
     is_sink: NDArray[np.bool_],
     *,
-    floor: float,
+    inset: float,
     words: Words,
     palette: Palette,
     rows: bool,
 ) -> None:
-    """A star at the foot of every sink's bar, a cross where a number is not finite."""
+    """A star in the foot of every sink's bar, a cross where a number is not finite."""
     for chosen, symbol, colour, size, name in (
         (
             is_sink,
@@ -213,9 +215,9 @@ def _marks(
     ):
         at = np.flatnonzero(chosen)
         if at.size:
-            foot = np.full(at.size, floor)
+            foot = np.full(at.size, inset)
             x, y = (foot, at) if rows else (at, foot)
             figure.add_scatter(
                 x=x, y=y, mode="markers", name=name, hoverinfo="skip", cliponaxis=False,
-                marker={"symbol": symbol, "size": size, "color": colour, "line": {"width": 1, "color": palette.ground}},
+                marker={"symbol": symbol, "size": size, "color": palette.ground, "line": {"width": 1.6, "color": colour}},
             )  # fmt: skip

@@ -30,7 +30,7 @@ function gainColumns(stage, still, kit) {
 drawings.gain = (stage, still, kit) => {
   const paintColumns = still.gains ? gainColumns(stage, still, kit) : () => {}
 
-  const turn = stage.appendChild(kit.element("div", { class: "turn" }))
+  const turn = stage.appendChild(kit.element("div", { class: still.gains ? "turn" : "turn alone" }))
   const named = (role) => kit.element("b", { class: role }, still.words[role])
   turn.append(kit.element("p", { class: "caption" }, `${still.words.dial} `, named("normalized"), " → ", named("output")))
   const [width, height, foot] = [200, 196, 176]
