@@ -16,7 +16,7 @@ page = open_page("formula")
 page.prose("formula/question")
 
 entered = cells(page)
-page.prose("formula/by_hand", eps=number(EPS, 1).removeprefix("1·"))
+page.prose("formula/by_hand", eps=number(EPS, 1))
 
 recording = measure.recording()
 info, sites = measure.open_sites() or (recording.checkpoint, recording.sites)

@@ -11,8 +11,9 @@ import pytest
 
 from viz.book import BOOK
 from viz.drawings.blocks import post_norm, pre_norm
-from viz.drawings.forward import PAGES, forward_map
+from viz.drawings.forward import ENTRIES, PAGES, forward_map
 from viz.drawings.svg import Drawing, arrow, box, link, text
+from viz.glossary import term
 from viz.text import LANGUAGES, Words, words
 
 CSS = (Path(__file__).resolve().parent.parent / "viz/drawings/drawing.css").read_text(encoding="utf-8")
@@ -133,12 +134,20 @@ def test_every_station_links_to_its_page(lang: str) -> None:
     assert "gain?lang=xx&amp;layer=final" in map_of(words(lang)).markup()
 
 
+def test_a_station_of_the_glossary_leads_to_its_entry() -> None:
+    assert set(ENTRIES) == {name for name, (stem, _) in PAGES.items() if stem == "glossary"}
+    markup = map_of(words("en")).markup()
+    for entry in ENTRIES.values():
+        assert term(entry)
+        assert f'href="glossary?lang=xx#{entry}"' in markup
+
+
 def test_a_station_whose_page_is_not_there_is_no_link() -> None:
     drawing = forward_map(words("en"), 2, lambda stem, _: None if stem == "train" else f"{stem}?")
     for picture in pictures(drawing):
-        assert {a.get("href") for a in picture.iter("a")} == {f"{stem}?" for stem, _ in PAGES.values()} - {
-            "train?"
-        }
+        assert {a.get("href") for a in picture.iter("a")} == {
+            f"{stem}?" + (f"#{ENTRIES[name]}" if name in ENTRIES else "") for name, (stem, _) in PAGES.items()
+        } - {"train?"}
         assert words("en").t("drawings.forward.sample") in said(picture)
 
 

@@ -23,7 +23,7 @@ function shown(value, digits) {
   const [mantissa, power] = size.toExponential(digits - 1).split("e")
   if (size < 1e-3 || size >= 1e7) {
     const raised = [...String(+power)].map((letter) => SUPERSCRIPTS[letter]).join("")
-    return `${sign}${idle(mantissa)}·10${raised}`
+    return sign + (idle(mantissa) === "1" ? `10${raised}` : `${idle(mantissa)}·10${raised}`)
   }
   const [whole, decimals] = idle(size.toFixed(Math.max(digits - 1 - power, 0))).split(".")
   const grouped = whole.replace(/\B(?=(\d{3})+$)/g, THIN_SPACE)

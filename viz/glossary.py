@@ -37,7 +37,7 @@ class Term:
         return f"{self.page}?{urlencode(self.choices)}" if self.choices else self.page
 
 
-GROUPS: Final = ("norm", "place", "softmax", "trained")
+GROUPS: Final = ("norm", "model", "place", "softmax", "trained")
 
 TERMS: Final[tuple[Term, ...]] = (
     Term("rms_norm", "norm", "formula"),
@@ -49,9 +49,17 @@ TERMS: Final[tuple[Term, ...]] = (
     Term("learned_gain", "norm", "gain"),
     Term("scale_invariance", "norm", "scale"),
     Term("upcast", "norm", "formula"),
-    Term("token", "place", "start"),
-    Term("hidden_size", "place", "formula"),
-    Term("residual_stream", "place", "start"),
+    Term("token", "model", "start"),
+    Term("feature", "model", "gain"),
+    Term("hidden_size", "model", "formula"),
+    Term("embedding", "model", "scale"),
+    Term("residual_stream", "model", "start"),
+    Term("attention", "model", "saturation"),
+    Term("query_key", "model", "saturation"),
+    Term("mlp", "model", "placement"),
+    Term("lm_head", "model", "placement"),
+    Term("weights", "model", "placement"),
+    Term("gradient", "model", "placement"),
     Term("pre_norm", "place", "placement"),
     Term("post_norm", "place", "placement"),
     Term("identity_path", "place", "placement"),

@@ -21,16 +21,26 @@ function followScroll(line) {
   return () => page.removeEventListener("scroll", draw)
 }
 
+// A page has no such element before it is drawn.
+function bringIntoView(id) {
+  const look = () => document.getElementById(id)?.scrollIntoView()
+  const drawn = new MutationObserver(() => document.getElementById(id) && stop())
+  const stop = () => (drawn.disconnect(), setTimeout(look, 100)) // the new page begins at its top first
+  drawn.observe(document.body, { childList: true, subtree: true })
+  setTimeout(() => drawn.disconnect(), 10_000)
+}
+
 const FOLLOWED = '[data-testid="stMarkdown"] a[href], a[data-visit]' // of the prose, and of drawings
 
 function followLinks(element, setTriggerValue) {
   const follow = (event) => {
     const link = event.composedPath().find((part) => part.matches?.(FOLLOWED))
     if (!link || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return
-    const { origin, pathname, searchParams } = new URL(link.getAttribute("href"), document.baseURI)
+    const { origin, pathname, searchParams, hash } = new URL(link.getAttribute("href"), document.baseURI)
     const page = element.pages[pathname.split("/").pop()]
     if (origin !== location.origin || !page || link.getAttribute("href").startsWith("#")) return
     event.preventDefault()
+    if (hash) bringIntoView(hash.slice(1))
     setTriggerValue("visit", { page, choices: Object.fromEntries(searchParams) })
   }
   document.addEventListener("click", follow)

@@ -176,10 +176,10 @@ def number(value: float, digits: int = 3) -> str:
     """A number as the app writes it: `digits` significant digits, thin spaces in thousands.
 
     Whole digits are never rounded away ("1 234", not "1 230"); below 0.001 and from ten million on, a power of
-    ten. What is not finite is "—", never 0.
+    ten, without its factor where that is 1. What is not finite is "—", never 0.
 
     >>> number(186.84), number(0.4794), number(1234567.8).replace(THIN_SPACE, " "), number(1e-6)
-    ('187', '0.479', '1 234 568', '1·10⁻⁶')
+    ('187', '0.479', '1 234 568', '10⁻⁶')
     >>> number(29.8795, digits=4), number(-0.5), number(float("nan"))
     ('29.88', '−0.500', '—')
     """
@@ -192,6 +192,7 @@ def number(value: float, digits: int = 3) -> str:
     mantissa, _, exponent = f"{size:.{digits - 1}e}".partition("e")
     if not 1e-3 <= size < 1e7:
         mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-        return f"{sign}{mantissa}·10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+        power = f"10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+        return sign + (power if mantissa == "1" else f"{mantissa}·{power}")
     decimals = max(digits - 1 - int(exponent), 0)
     return sign + f"{size:,.{decimals}f}".replace(",", THIN_SPACE)

@@ -154,7 +154,7 @@ def test_a_code_brings_back_its_vector(vector: list[float]) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(3.5, "3.5"), (10, "10"), (100.0, "100"), (0.25, "0.25"), (1e-6, "1·10⁻⁶"), (0, "0"), (math.nan, "—")],
+    [(3.5, "3.5"), (10, "10"), (100.0, "100"), (0.25, "0.25"), (1e-6, "10⁻⁶"), (0, "0"), (math.nan, "—")],
 )
 def test_numbers_have_no_idle_zeros(value: float, text: str) -> None:
     assert shown(value) == text

@@ -34,13 +34,21 @@ CALLED = {
     "pre_norm": (r"[Pp]re-norm", r"前置归一化|pre-norm"),
     "post_norm": (r"[Pp]ost-norm", r"后置归一化|post-norm"),
     "identity_path": (r"identity path", r"恒等通路"),
-    "final_norm": (r"final norm", r"末层归一化"),
+    "final_norm": (r"final norm", r"最终归一化"),
     "qk_norm": (r"QK-norm", r"QK"),
     "logits": (r"\blogits?\b", r"logits?"),
     "entropy": (r"(?<!cross-)\bentropy", r"(?<!交叉)熵"),
     "softmax_saturation": (r"saturat(ed|ion)", r"饱和"),
     "perplexity": (r"perplexity", r"困惑度"),
     "attention_sink": (r"\bsinks?\b", r"汇聚词元"),
+    "feature": (r"\bfeatures?\b", r"特征"),
+    "embedding": (r"\bembeddings?\b", r"嵌入"),
+    "attention": (r"\b[Aa]ttention\b(?! sink)", r"注意力(?!汇聚)"),
+    "query_key": (r"\b(query|queries|keys?)\b", r"query|key"),
+    "mlp": (r"\bMLPs?\b", r"MLP"),
+    "lm_head": (r"LM head", r"LM head|输出头"),
+    "weights": (r"\bweights?\b", r"权重"),
+    "gradient": (r"\bgradients?\b|\bloss\b", r"梯度|损失"),
     "massive_activation": (r"massive activation", r"巨量激活"),
 }
 LINK = re.compile(r"\[([^\[\]]+)\]\(([^()\s]+)\)")
@@ -118,6 +126,6 @@ def test_the_formula_page_explains_its_terms(lang: str) -> None:
     drawn = "\n".join(markdown.value for markdown in opened(lang, "formula").markdown)
     explained = set(re.findall(r'popover id="term-([^"]+)"', drawn))
     assert explained == {
-        "token", "rms", "rms_norm", "learned_gain", "epsilon", "l2_norm", "hidden_size", "layer_norm",
+        "token", "feature", "rms", "rms_norm", "learned_gain", "epsilon", "l2_norm", "hidden_size", "layer_norm",
         "variance", "upcast",
     }  # fmt: skip

@@ -26,6 +26,8 @@ PAGES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "lm_head": ("glossary", {}),
     "sample": ("train", {}),
 }
+# The stations that lead to the glossary, with the entry that explains them: the anchor of its heading.
+ENTRIES: Final[Mapping[str, str]] = {"tokenize": "token", "lm_head": "lm_head"}
 _NORMS: Final = ("attention_norm", "mlp_norm", "final_norm")
 _HEIGHT: Final = 46  # of a station's box: its name and its page
 _LINE: Final = 10  # from a box's middle to the middles of its two lines
@@ -133,6 +135,8 @@ def _station(words: Words, name: str, at: Point, width: float, href: Href) -> st
     target = href(stem, choices)
     if target is None:
         return box(at, label, kind, width=width, height=_HEIGHT)
+    if name in ENTRIES:
+        target = f"{target}#{ENTRIES[name]}"
     page = words.t(f"common.page.{stem}")
     inside = (
         box(at, "", kind, width=width, height=_HEIGHT),

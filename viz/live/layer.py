@@ -103,7 +103,9 @@ def _stop(code: str, site: SiteTrace, values: np.ndarray, words: Words) -> Stop:
     medians = {line: number(MEDIAN.value(site, named), _DIGITS) for line, named in LINES.items()}
     return Stop(
         code=code,
-        shown=words.t("figures.final_norm") if layer == FINAL else words.t("probe.norm.value", layer=layer, role=role),
+        shown=words.t("figures.final_norm")
+        if layer == FINAL
+        else words.t("probe.norm.value", layer=layer, role=role),
         readouts={
             "name": site.name,
             "input": medians["residual"],
