@@ -36,7 +36,7 @@ def features_figure(
     with np.errstate(divide="ignore"):
         doublings = np.log2(np.abs(loud.gains))  # [sites, features]; −inf where a gain is 0
     span = float(np.clip(doublings.max(), _LEAST_DOUBLINGS, _MOST_DOUBLINGS))
-    figure = frame(features_title(loud, sites, words), palette, height=HEIGHT, left=52, bottom=84, above=50)
+    figure = frame(features_title(loud, sites, words), palette, height=HEIGHT, left=52, bottom=66, above=50)
     figure.add_heatmap(
         z=np.clip(doublings, -span, span),
         zmin=-span,
@@ -62,14 +62,16 @@ def features_figure(
     corner_label(figure, words.t("figures.heatmap.y"), palette)
     figure.update_xaxes(
         range=[-0.5, len(loud.features) - 0.5],
-        title_text=words.t("gain.features.x"),
         tickvals=list(range(len(loud.features))),
         ticktext=[str(feature) for feature in loud.features],
         tickangle=-90,
         tickfont_size=_NARROW_TICK_SIZE,
-        title_standoff=16,
         showline=False,
     )
+    figure.add_annotation(  # plotly would set the axis's own title on the upright numbers
+        text=words.t("gain.features.x"), x=0.5, xref="paper", y=0, yref="paper", yanchor="top", yshift=-36,
+        showarrow=False, font={"size": LABEL_SIZE, "color": palette.muted},
+    )  # fmt: skip
     marked = [i for i, site in enumerate(sites) if layer_code(site) == layer]
     if marked:
         figure.add_shape(

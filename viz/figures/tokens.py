@@ -20,7 +20,7 @@ from viz.theme import LINE_STYLES, Palette
 MAX_ROWS: Final = 40  # tokens with a row and a label each; more stand as columns, their labels thinned
 ROW_HEIGHT: Final = 23
 COLUMNS_HEIGHT: Final = 370
-_MARK_INSET: Final = 0.025  # of the axis: a mark's place, whole beside the labels
+_MARK_INSET: Final = 0.035  # of the axis: a mark's place, whole beside the labels
 _COLUMN_LABELS: Final = 18
 
 
