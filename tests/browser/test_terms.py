@@ -63,3 +63,11 @@ def test_a_link_of_a_note_goes_to_its_page_in_this_session(app: Server, open_add
         page.get_by_text(words("zh").t("start.growth.guess.1000").strip(), exact=False).first
     ).to_be_visible()
     expect(page.get_by_role("button", name="1 000", exact=False)).to_be_disabled()
+
+
+def test_a_station_without_a_page_leads_to_its_entry_of_the_glossary(app: Server, open_address: Open) -> None:
+    page = open_address(f"{app.url}/?lang=en")
+    page.locator('a[href="glossary?lang=en#lm_head"]:visible').click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(words("en").t("glossary.title"))
+    expect(page.locator("#lm_head")).to_be_in_viewport()
+    assert len(page.context.pages) == 1
