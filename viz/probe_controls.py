@@ -150,7 +150,7 @@ def norm_control(page: Page, looked: Looked, trace: NormTrace) -> None:
     choice = norm_choice(trace)
     if len(choice.codes) > 1:  # a slider needs two ends
         code = next(code for code, site in norm_codes(trace).items() if site is looked.site)
-        mount(page, layer_slider(trace, looked.series, choice, page.words), code)
+        mount(page, layer_slider(trace, looked.series, looked.reading, choice, page.words), code)
 
 
 def take_click(trace: NormTrace) -> None:

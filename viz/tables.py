@@ -34,7 +34,7 @@ def site_table(trace: NormTrace, sites: Sequence[SiteTrace], words: Words, readi
     if any(site.non_finite for site in sites):
         rows.append(_row(words.t("tables.non_finite"), [str(site.non_finite) for site in sites]))
     heads = "".join(f'<th scope="col">{escape(words.t(f"common.role.{site.role}"))}</th>' for site in sites)
-    caption = escape(_caption(trace, words, reading))
+    caption = escape(read_as(trace, words, reading))
     return (
         f'<div class="lab-table" tabindex="0" role="region" aria-label="{caption}"><table><caption>{caption}</caption>'
         f"<thead><tr><td></td>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
@@ -135,7 +135,8 @@ def _value(site: SiteTrace, side: str, figure: str, reading: Reading) -> float:
     return summarize(np.sqrt(l2**2 / site.size + eps), statistic)
 
 
-def _caption(trace: NormTrace, words: Words, reading: Reading) -> str:
+def read_as(trace: NormTrace, words: Words, reading: Reading) -> str:
+    """Which one number stands for all tokens, in words."""
     if reading.statistic == "token":
         token = trace.tokens[reading.token]
         return words.t("tables.of_token", token=token_label(token), position=token.position)

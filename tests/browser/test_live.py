@@ -27,6 +27,7 @@ from viz.live.layer import layer_slider
 from viz.live.saturation import saturation_slider
 from viz.live.scale import scale_slider
 from viz.probe_controls import norm_choice
+from viz.reading import Reading
 from viz.text import LANGUAGES, number, words
 
 NINE = 9  # positions at which numbers are compared
@@ -107,7 +108,7 @@ def depth_numbers(code: str) -> dict[str, str]:
 
 def layer_made(lang: str) -> LiveSlider:
     trace = load_recording().traces["fox"]
-    return layer_slider(trace, "residual", norm_choice(trace), words(lang))
+    return layer_slider(trace, "residual", Reading(), norm_choice(trace), words(lang))
 
 
 def layer_numbers(code: str) -> dict[str, str]:

@@ -13,7 +13,8 @@ from model_probe.summaries import sinks
 from model_probe.trace import NormTrace, SiteTrace
 from viz.address import Choice
 from viz.live.slider import VALUE, LiveSlider, Stop, Tick, slot
-from viz.reading import FINAL, LINES, MEDIAN, layer_code, layer_ticks, site_codes, sites_of
+from viz.reading import FINAL, LINES, Reading, layer_code, layer_ticks, site_codes, sites_of
+from viz.tables import read_as
 from viz.text import Words, number
 
 MOST_BARS: Final = 160  # tokens; the chart below the slider shows them all
@@ -40,7 +41,9 @@ def norm_codes(trace: NormTrace) -> dict[str, SiteTrace]:
     return {codes[site.name]: site for site in trace.sites}
 
 
-def layer_slider(trace: NormTrace, series: str, choice: NormChoice, words: Words) -> LiveSlider:
+def layer_slider(
+    trace: NormTrace, series: str, reading: Reading, choice: NormChoice, words: Words
+) -> LiveSlider:
     """The slider over a trace's norms, its bars of one of `viz.reading.LINES`.
 
     Raises:
@@ -56,7 +59,7 @@ def layer_slider(trace: NormTrace, series: str, choice: NormChoice, words: Words
         name="layer",
         parameter=choice.name,
         stops=tuple(
-            _stop(code, site, values, words)
+            _stop(code, site, values, reading, words)
             for (code, site), values in zip(sites.items(), shown, strict=True)
         ),
         default=choice.default,
@@ -68,6 +71,7 @@ def layer_slider(trace: NormTrace, series: str, choice: NormChoice, words: Words
             input=slot("input"),
             normalized=slot("normalized"),
             output=slot("output"),
+            reading=read_as(trace, words, reading),
         ),
         alt=words.t("probe.norm.alt", series=words.t(f"common.series.{series}")),
         still={
@@ -97,10 +101,10 @@ def layer_slider(trace: NormTrace, series: str, choice: NormChoice, words: Words
     )
 
 
-def _stop(code: str, site: SiteTrace, values: np.ndarray, words: Words) -> Stop:
+def _stop(code: str, site: SiteTrace, values: np.ndarray, reading: Reading, words: Words) -> Stop:
     layer = layer_code(site)
     role = words.t(f"common.role.{site.role}")
-    medians = {line: number(MEDIAN.value(site, named), _DIGITS) for line, named in LINES.items()}
+    read = {line: number(reading.value(site, named), _DIGITS) for line, named in LINES.items()}
     return Stop(
         code=code,
         shown=words.t("figures.final_norm")
@@ -108,9 +112,9 @@ def _stop(code: str, site: SiteTrace, values: np.ndarray, words: Words) -> Stop:
         else words.t("probe.norm.value", layer=layer, role=role),
         readouts={
             "name": site.name,
-            "input": medians["residual"],
-            "normalized": medians["normalized"],
-            "output": medians["output"],
+            "input": read["residual"],
+            "normalized": read["normalized"],
+            "output": read["output"],
         },
         frame=[
             [float(f"{value:.4g}") if np.isfinite(value) else None for value in values],
