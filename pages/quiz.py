@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from viz.quiz import QUESTIONS, answer, answers, ask_wrong_ones_again, rights, score
+from viz.questions import QUESTIONS, rights
+from viz.quiz import answer, answers, ask_wrong_ones_again, score
 from viz.shell import open_page
 
 page = open_page("quiz")

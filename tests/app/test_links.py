@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 
 from viz.glossary import TERMS
 from viz.markup import PAGE_MARK
-from viz.quiz import QUESTIONS
+from viz.questions import QUESTIONS
 from viz.text import LANGUAGES, words
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from viz.book import entry
-from viz.quiz import QUESTIONS, rights
+from viz.questions import QUESTIONS, rights
 from viz.text import LANGUAGES, words
 
 ROOT = Path(__file__).resolve().parents[2]

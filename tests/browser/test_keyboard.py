@@ -11,7 +11,7 @@ from browser.server import Server
 from playwright.sync_api import Page, expect
 
 from viz.book import open_pages
-from viz.quiz import QUESTIONS, rights
+from viz.questions import QUESTIONS, rights
 from viz.text import LANGUAGES, words
 
 SLIDERS = {
