@@ -60,7 +60,7 @@ def test_the_whole_lesson_by_keyboard(app: Server, open_address: Open, lang: str
             at_rest(page)
         if entry.stem in SLIDERS:
             name = SLIDERS[entry.stem]
-            readout = page.locator(f'[data-readout="{name}.value"]')
+            readout = page.locator(f'[data-readout="{name}.value"]').first
             slider(page, name).scroll_into_view_if_needed()
             tab_to(page, f'[data-live="{name}"]')
             page.keyboard.press("Home")

@@ -151,7 +151,7 @@ LANGUAGE = pytest.mark.parametrize("lang", LANGUAGES)
 def shown(page: Page, name: str) -> Page:
     """The page when its slider can be used and nothing runs."""
     expect(slider(page, name)).to_be_visible()
-    expect(page.locator(f'[data-readout="{name}.value"]')).not_to_be_empty()
+    expect(page.locator(f'[data-readout="{name}.value"]').first).not_to_be_empty()
     expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
     return page
 
