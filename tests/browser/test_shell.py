@@ -184,10 +184,22 @@ def test_every_view_is_whole(app: Server, open_address: Open, stem: str, lang: s
         assert main.evaluate(BEYOND) == [], f"{width} {scheme}"
 
 
+# What has just been drawn fades in, and half faded text has half its contrast.
+FADED = """
+() => Promise.allSettled(document.getAnimations()
+  .filter(a => a.effect?.getComputedTiming().iterations !== Infinity).map(a => a.finished))
+"""
+
+
 @pytest.mark.parametrize("scheme", list(PALETTES))
 @pytest.mark.parametrize("stem", STEMS)
 def test_accessibility_rules(app: Server, open_address: Open, stem: str, scheme: str) -> None:
     page = settled(open_address(app.url + address(stem, "en"), color_scheme=scheme))
+    expect_drawn_for(page, scheme)
+    expect(page.locator("[data-stale=true]")).to_have_count(0)
+    for reset in page.locator(".live .reset").all():
+        expect(reset).not_to_be_empty()
+    page.evaluate(FADED)
     result = Axe().run(page)
     grave = [
         (violation["id"], [node["target"] for node in violation["nodes"]])
