@@ -50,12 +50,11 @@ def _with_bytes(data: bytes) -> str:
 
 
 def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
+    decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
+    if decoder is None:
         return False
-    return any(
-        part.get("type") == "ByteLevel" for part in _parts(json.loads(backend.to_str()).get("decoder"))
-    )
+    # the decoder's own state: the whole tokenizer as JSON is megabytes, and takes longer than a short pass
+    return any(part.get("type") == "ByteLevel" for part in _parts(json.loads(decoder.__getstate__())))
 
 
 def _parts(node: Any) -> Iterable[dict[str, Any]]:
