@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from collections.abc import Mapping
 from typing import Any, Final
 
 import plotly.graph_objects as go
@@ -188,6 +189,25 @@ def corner_label(figure: go.Figure, text: str, palette: Palette) -> None:
         text=text, x=0, xref="paper", xanchor="right", xshift=-6, y=0, yref="paper", yanchor="top", yshift=-4,
         showarrow=False, font={"size": LABEL_SIZE, "color": palette.muted},
     )  # fmt: skip
+
+
+def colour_bar(title: str, ticks: Mapping[float, str], palette: Palette) -> dict[str, object]:
+    """The bar over a heat map that says what its colours mean: labels by value."""
+    return {
+        "orientation": "h",
+        "x": 0,
+        "xanchor": "left",
+        "y": 1,
+        "yanchor": "bottom",
+        "ypad": 4,
+        "len": 1,
+        "thickness": 10,
+        "outlinewidth": 0,
+        "tickvals": list(ticks),
+        "ticktext": list(ticks.values()),
+        "tickfont": {"size": TICK_SIZE, "color": palette.muted},
+        "title": {"text": title, "side": "top", "font": {"size": LABEL_SIZE, "color": palette.muted}},
+    }
 
 
 def site_title(words: Words, layer: int | None, role: str) -> str:

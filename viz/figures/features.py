@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from model_probe.blending import LoudFeatures, loudest_features
 from model_probe.sites import NormSite
-from viz.figures.base import LABEL_SIZE, TICK_SIZE, corner_label, frame, literal, site_title
+from viz.figures.base import LABEL_SIZE, colour_bar, corner_label, frame, literal, site_title
 from viz.reading import FINAL, Sited, layer_code, layer_ticks
 from viz.text import Words, number
 from viz.theme import Palette
@@ -45,7 +45,7 @@ def features_figure(
         xgap=1,
         text=_tooltips(loud, sites, words),
         hovertemplate="%{text}<extra></extra>",
-        colorbar=_colour_bar(span, words, palette),
+        colorbar=colour_bar(words.t("gain.features.bar"), _doublings(span), palette),
     )
     rows, columns = np.nonzero(loud.gains < 0)
     figure.add_scatter(
@@ -109,26 +109,8 @@ def _tooltips(loud: LoudFeatures, sites: tuple[NormSite, ...], words: Words) -> 
     ]
 
 
-def _colour_bar(span: float, words: Words, palette: Palette) -> dict[str, object]:
+def _doublings(span: float) -> dict[float, str]:
     whole = int(span)
     return {
-        "orientation": "h",
-        "x": 0,
-        "xanchor": "left",
-        "y": 1,
-        "yanchor": "bottom",
-        "ypad": 4,
-        "len": 1,
-        "thickness": 10,
-        "outlinewidth": 0,
-        "tickvals": list(range(-whole, whole + 1)),
-        "ticktext": [
-            number(2.0**d, 1 if d > -4 else 2) if d >= 0 else f"1/{2**-d}" for d in range(-whole, whole + 1)
-        ],
-        "tickfont": {"size": TICK_SIZE, "color": palette.muted},
-        "title": {
-            "text": words.t("gain.features.bar"),
-            "side": "top",
-            "font": {"size": LABEL_SIZE, "color": palette.muted},
-        },
+        d: number(2.0**d, 1 if d > -4 else 2) if d >= 0 else f"1/{2**-d}" for d in range(-whole, whole + 1)
     }

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from model_probe.summaries import sinks
 from model_probe.trace import NormTrace
 from viz.figures.base import (
-    LABEL_SIZE,
-    TICK_SIZE,
+    colour_bar,
     corner_label,
     frame,
     literal,
@@ -74,7 +73,7 @@ def heatmap_figure(trace: NormTrace, words: Words, palette: Palette, view: Heatm
         colorscale=[list(stop) for stop in palette.sequential(view.line)],
         hoverinfo="skip",
         xgap=1 if len(tokens) <= _GAPS else 0,
-        colorbar=_colour_bar(low, high, words, palette),
+        colorbar=colour_bar(words.t("figures.heatmap.bar"), _decades(low, high), palette),
     )
     _cells(figure, trace, values, words)
     _crosses(figure, values, words, palette)
@@ -160,27 +159,8 @@ def _colour_range(trace: NormTrace) -> tuple[float, float]:
     return low - widen, high + widen
 
 
-def _colour_bar(low: float, high: float, words: Words, palette: Palette) -> dict[str, object]:
-    decades = range(math.ceil(low), math.floor(high) + 1)
-    return {
-        "orientation": "h",
-        "x": 0,
-        "xanchor": "left",
-        "y": 1,
-        "yanchor": "bottom",
-        "ypad": 4,
-        "len": 1,
-        "thickness": 10,
-        "outlinewidth": 0,
-        "tickvals": list(decades),
-        "ticktext": [number(10.0**d, 1) for d in decades],
-        "tickfont": {"size": TICK_SIZE, "color": palette.muted},
-        "title": {
-            "text": words.t("figures.heatmap.bar"),
-            "side": "top",
-            "font": {"size": LABEL_SIZE, "color": palette.muted},
-        },
-    }
+def _decades(low: float, high: float) -> dict[float, str]:
+    return {d: number(10.0**d, 1) for d in range(math.ceil(low), math.floor(high) + 1)}
 
 
 def _cells(figure: go.Figure, trace: NormTrace, values: Floats, words: Words) -> None:
