@@ -5,19 +5,22 @@ import math
 import streamlit as st
 
 from viz import measure
-from viz.bench import bench, notices, offer_checkpoint
+from viz.bench import begin_controls, bench, notices, offer_checkpoint
 from viz.chart import chart
 from viz.downloads import downloads
 from viz.figures.depth import depth_alt, depth_figure, growth
 from viz.figures.heatmap import heatmap_alt, heatmap_figure
 from viz.figures.published import published_figure, published_title
 from viz.figures.tokens import tokens_alt, tokens_figure
+from viz.painted import after_first_chart
 from viz.predict import predict
 from viz.probe_controls import (
     HEATMAP,
+    look,
     norm_control,
     prompt_controls,
     reading_controls,
+    shown_prompt,
     take_click,
 )
 from viz.provenance import provenance
@@ -29,25 +32,32 @@ from viz.text import number
 page = open_page("probe")
 page.prose("probe/question")
 
-controls, picture = bench(page)
-with controls:
-    shown = prompt_controls(page)
-    offer_checkpoint(page)
-    progress = st.container()
-    looked = reading_controls(page, shown.trace)
+room = bench()
+shown = shown_prompt()
+looked = look(shown.trace)
 trace, reading = shown.trace, looked.reading
 over_tokens = None if reading.statistic == "token" else reading.statistic
 source = provenance(page.words, trace, origin=shown.origin, statistic=over_tokens)
 each_token = provenance(page.words, trace, origin=shown.origin, statistic=None)
 root = math.sqrt(trace.checkpoint.hidden_size)
 
-with picture:
+with room.picture:
     notices(page, shown)
     chart(
         depth_figure(trace, page.words, page.palette, looked.depth),
         key="probe-depth",
         alt=depth_alt(trace, page.words, looked.depth),
     )
+
+after_first_chart()
+with room.controls:
+    begin_controls(page, room)
+    prompt_controls(page, shown)
+    offer_checkpoint(page)
+    progress = st.container()
+    reading_controls(page, trace)
+
+with room.picture:
     ends = {line: reading.line(trace, line) for line in LINES}
     with st.container(key="probe-finding"):  # keeps its height, so that new numbers move nothing below
         st.caption(source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,19 +27,31 @@ _typing = st.components.v2.component(
 )
 
 
-def bench(page: Page) -> tuple[DeltaGenerator, DeltaGenerator]:
-    """Draws the room and gives back its two places: the controls and the pictures.
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The room's places, filled in any order."""
+
+    fold: DeltaGenerator  # takes one element
+    controls: DeltaGenerator
+    picture: DeltaGenerator
+
+
+def bench() -> Bench:
+    """Draws the empty room.
 
     On a phone the controls stand over the pictures and fold away behind a switch (`viz/probe.css`).
     """
     st.html(_HERE / "probe.css")
     with st.container(key="probe-bench"):
-        st.toggle(page.t("probe.controls"), key="probe-fold", persist_state="session")
+        fold = st.empty()
         left, right = st.columns([1, 3], gap="large")
-    controls = left.container(key="probe-controls")
-    with controls:
-        _typing(key="probe-typing", data={"field": "probe-text"})
-    return controls, right.container(key="probe-picture-column")
+    return Bench(fold, left.container(key="probe-controls"), right.container(key="probe-picture-column"))
+
+
+def begin_controls(page: Page, room: Bench) -> None:
+    """Draws the switch that folds the controls, and listens to what is typed."""
+    room.fold.toggle(page.t("probe.controls"), key="probe-fold", persist_state="session")
+    _typing(key="probe-typing", data={"field": "probe-text"})
 
 
 def offer_checkpoint(page: Page) -> None:

@@ -93,45 +93,23 @@ class Looked:
         return HeatmapView(self.series, self.layer, self.token)
 
 
-def prompt_controls(page: Page) -> Shown:
-    """Draws presets, prompt box, Run and the fetch offer; says what is shown now."""
+def shown_prompt() -> Shown:
+    """What the page shows for the prompt that the address and the box name; draws nothing."""
     code = bind(_PROMPT)[_PROMPT.name]
     if code != OWN and st.session_state.get(_TEXT) != PRESETS[code]:
         st.session_state[_TEXT] = PRESETS[code]
-    st.pills(
-        page.t("probe.prompt"),
-        _PROMPT.codes,
-        required=True,
-        key=_PROMPT.key,
-        format_func=lambda c: page.t("probe.own") if c == OWN else page.t(f"common.preset.{c}"),
-        on_change=_take_preset,
-    )
-    text = st.text_area(
-        page.t("probe.text"),
-        key=_TEXT,
-        label_visibility="collapsed",
-        max_chars=MAX_CHARS,
-        height=132,
-        placeholder=page.t("probe.placeholder"),
-        on_change=_take_typed,
-        persist_state="session",
-    )
-    shown = _shown(code, (text or "")[:MAX_CHARS])
-    _run(page, shown)
-    return shown
+    return _shown(code, st.session_state.get(_TEXT, "")[:MAX_CHARS])
 
 
-def reading_controls(page: Page, trace: NormTrace) -> Looked:
-    """Draws the choices of lines, axis, statistic and token; says how to read and where the reader looks."""
-    token_choice = Choice("token", tuple(str(t.position) for t in trace.tokens), "0")
+def look(trace: NormTrace) -> Looked:
+    """How the address and the controls say that the trace is read; draws nothing.
+
+    Apart from the controls, so that the page can send its chart before them: a browser that gets thirty
+    controls first loads their code first, and the chart waits.
+    """
     # at once: one step back undoes a click
-    chosen = bind(_LINES, _AXIS, _STATISTIC, _SINKS, _SERIES, norm_choice(trace), token_choice)
+    chosen = bind(_LINES, _AXIS, _STATISTIC, _SINKS, _SERIES, norm_choice(trace), _token_choice(trace))
     site = norm_codes(trace)[chosen["norm"]]
-    _several(page.t("probe.lines"), _LINES, ROLES, lambda role: page.t(f"common.series.{role}"))
-    _one(page.t("probe.axis"), _AXIS, lambda axis: page.t(f"probe.{axis}"))
-    _one(page.t("probe.statistic"), _STATISTIC, lambda s: page.t(f"common.statistic.{s}"))
-    _switch(page.t("probe.leave_sinks_out"), _SINKS, on="left_out", off="counted")
-    _token(page.t("probe.token"), token_choice, trace)
     token = int(chosen["token"])
     return Looked(
         lines=() if chosen["lines"] == "none" else tuple(chosen["lines"].split("-")),
@@ -142,6 +120,38 @@ def reading_controls(page: Page, trace: NormTrace) -> Looked:
         token=token,
         series=chosen["series"],
     )
+
+
+def prompt_controls(page: Page, shown: Shown) -> None:
+    """Draws presets, prompt box and Run, after `shown_prompt`."""
+    st.pills(
+        page.t("probe.prompt"),
+        _PROMPT.codes,
+        required=True,
+        key=_PROMPT.key,
+        format_func=lambda c: page.t("probe.own") if c == OWN else page.t(f"common.preset.{c}"),
+        on_change=_take_preset,
+    )
+    st.text_area(
+        page.t("probe.text"),
+        key=_TEXT,
+        label_visibility="collapsed",
+        max_chars=MAX_CHARS,
+        height=132,
+        placeholder=page.t("probe.placeholder"),
+        on_change=_take_typed,
+        persist_state="session",
+    )
+    _run(page, shown)
+
+
+def reading_controls(page: Page, trace: NormTrace) -> None:
+    """Draws the choices of lines, axis, statistic and token, after `look`."""
+    _several(page.t("probe.lines"), _LINES, ROLES, lambda role: page.t(f"common.series.{role}"))
+    _one(page.t("probe.axis"), _AXIS, lambda axis: page.t(f"probe.{axis}"))
+    _one(page.t("probe.statistic"), _STATISTIC, lambda s: page.t(f"common.statistic.{s}"))
+    _switch(page.t("probe.leave_sinks_out"), _SINKS, on="left_out", off="counted")
+    _token(page.t("probe.token"), _token_choice(trace), trace)
 
 
 def norm_control(page: Page, looked: Looked, trace: NormTrace) -> None:
@@ -215,6 +225,10 @@ def norm_choice(trace: NormTrace) -> NormChoice:
     layer = numbered[min(_DEFAULT_LAYER, len(numbered) - 1)] if numbered else FINAL
     codes = tuple(norm_codes(trace))
     return NormChoice("norm", codes, next(code for code in codes if code.startswith(f"{layer}.")))
+
+
+def _token_choice(trace: NormTrace) -> Choice:
+    return Choice("token", tuple(str(t.position) for t in trace.tokens), "0")
 
 
 def _one(label: str, choice: Choice, name: Callable[[str], str]) -> None:
