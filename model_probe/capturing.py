@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from model_probe.errors import ProbeError
-from model_probe.reduce import Reduced, reduce_rows
+from model_probe.reduce import Reduced, Store, reduce_rows
 from model_probe.sites import NormSite
 from model_probe.tokens import readable_tokens
 from model_probe.trace import NormTrace, SiteTrace, Statistics
@@ -103,6 +103,7 @@ def record_sites(checkpoint: Checkpoint) -> Iterator[list[SiteRecord]]:
     by_name = {site.name: site for site in checkpoint.sites}
     records: list[SiteRecord] = []
     calls: dict[str, int] = {}
+    store = Store()
 
     def on_norm(name: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
@@ -110,7 +111,7 @@ def record_sites(checkpoint: Checkpoint) -> Iterator[list[SiteRecord]]:
             full = name if calls[name] == 1 else f"{name}#{calls[name]}"
             site = by_name.get(full) or replace(by_name[name], name=full)
             x = next(a for a in (*args, *kwargs.values()) if isinstance(a, Tensor) and a.is_floating_point())
-            records.append(SiteRecord(site, reduce_rows(x), reduce_rows(output)))
+            records.append(SiteRecord(site, reduce_rows(x, store), reduce_rows(output, store)))
 
         return hook
 

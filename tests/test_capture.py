@@ -11,7 +11,7 @@ from watch import watched_calls
 
 from model_probe import ProbeError, capture, open_checkpoint
 from model_probe.capturing import forward, record_sites, token_ids
-from model_probe.reduce import Reduced, _reduce_torch, reduce_rows
+from model_probe.reduce import Reduced, _reduce_there, reduce_rows
 from model_probe.summaries import summarize
 from model_probe.trace_files import read_trace, to_json
 
@@ -184,7 +184,7 @@ def test_fault_09_an_input_that_goes_by_keyword(qwen):
 
 @pytest.mark.parametrize(("value", "l2"), [(300.0, 9600.0), (3000.0, 96000.0)])
 @pytest.mark.parametrize(
-    "reduce", [lambda x: reduce_rows(x).numbers(), lambda x: _reduce_torch(x.float()).double().numpy()[:4].T]
+    "reduce", [lambda x: reduce_rows(x).numbers(), lambda x: _reduce_there(x.float()).double().numpy()[:4].T]
 )
 def test_fault_10_float16_does_not_overflow_when_squared(value, l2, reduce):
     x = torch.full((1, 2, 1024), value, dtype=torch.float16)
@@ -195,7 +195,7 @@ def test_fault_10_float16_does_not_overflow_when_squared(value, l2, reduce):
     assert numbers[0, 2] == pytest.approx(0, abs=1e-3 * value)
 
 
-@pytest.mark.parametrize("reduce", [reduce_rows, lambda x: Reduced(_reduce_torch(x))])
+@pytest.mark.parametrize("reduce", [reduce_rows, lambda x: Reduced(_reduce_there(x))])
 def test_rows_that_float32_sums_cannot_hold(reduce):
     x = torch.zeros(5, 64)
     x[0] = 1e25
