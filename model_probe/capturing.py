@@ -141,11 +141,11 @@ class SiteRecord:
     def site_trace(self, tokens: int) -> SiteTrace:
         """The figures by token, heads put together."""
         site = self.site
-        x, y = self.input.numbers(), self.output.numbers()  # [rows, 4] float64
+        x, y = self.input.numbers(), self.output.numbers()  # [5, rows] float64
         # L2 of x / rms follows from the L2 of x: no second pass over the activation.
-        mean_square = np.square(x[:, 0]) / site.size
+        mean_square = np.square(x[0]) / site.size
         with np.errstate(divide="ignore", invalid="ignore"):
-            normalized = np.where(x[:, 0] == 0, 0.0, x[:, 0] / np.sqrt(mean_square + site.eps))
+            normalized = np.where(x[0] == 0, 0.0, x[0] / np.sqrt(mean_square + site.eps))
         heads = None if site.layout == "token" else self.rows // tokens
         order = _Order(site.layout, tokens)
         return SiteTrace(
@@ -156,11 +156,11 @@ class SiteRecord:
             size=site.size,
             eps=site.eps,
             gain_convention=site.gain_convention,
-            gain=site.summary(),
+            gain=site.summary,
             input=order.statistics(x),
             normalized_l2=order.root_mean_square(normalized),
             output=order.statistics(y),
-            non_finite=self.input.non_finite() + self.output.non_finite(),
+            non_finite=int(x[4].sum() + y[4].sum()),
             heads=heads,
             why_no_gain=site.why_no_gain,
         )
@@ -179,17 +179,20 @@ class _Order:
         return rows.reshape(self.tokens, -1)
 
     def root_mean_square(self, rows: np.ndarray) -> np.ndarray:
-        by_token = self._by_token(rows)
-        if by_token.shape[1] == 1:
-            return by_token[:, 0].astype(np.float32)
-        return np.sqrt(np.mean(np.square(by_token), axis=1)).astype(np.float32)
+        if len(rows) == self.tokens:
+            return rows.astype(np.float32)
+        return np.sqrt(np.mean(np.square(self._by_token(rows)), axis=1)).astype(np.float32)
 
-    def statistics(self, rows: np.ndarray) -> Statistics:
+    def statistics(self, numbers: np.ndarray) -> Statistics:
+        """Of [5, rows]."""
+        l2, mean, std, abs_max, _ = numbers
+        if len(l2) == self.tokens:
+            return Statistics(*numbers[:4].astype(np.float32))
         return Statistics(
-            l2=self.root_mean_square(rows[:, 0]),
-            mean=self._by_token(rows[:, 1]).mean(axis=1).astype(np.float32),
-            std=self.root_mean_square(rows[:, 2]),
-            abs_max=self._by_token(rows[:, 3]).max(axis=1).astype(np.float32),
+            l2=self.root_mean_square(l2),
+            mean=self._by_token(mean).mean(axis=1).astype(np.float32),
+            std=self.root_mean_square(std),
+            abs_max=self._by_token(abs_max).max(axis=1).astype(np.float32),
         )
 
 

@@ -75,7 +75,7 @@ def header(checkpoint: CheckpointInfo, sites: Sequence[NormSite]) -> dict[str, A
 
 
 def _entry(site: NormSite) -> dict[str, Any]:
-    summary = site.summary()
+    summary = site.summary
     return {
         "name": site.name,
         "layer": site.layer,

@@ -16,34 +16,37 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-_TINY: Final = 1e-30  # below this a float32 sum of squares has lost digits
+_TINY: Final = 1e-15  # of an L2: below this a float32 sum of squares has lost digits
 _BLOCK: Final = 2**19  # numbers that a store asks for at once, 4 MB
+_SUMS: Final = ("l2", "total", "largest", "least")  # of a row, on a CPU
 _CANCELS: Final = 0.5  # share of the mean square that the squared mean may be
 
 
 @dataclass(slots=True, eq=False)
 class Reduced:
-    """Figures by row. `raw` is [5, rows] on the device until `numbers` fetches it: L2, mean, std,
-    |max|, count of elements that are not finite."""
+    """Figures by row: on the device until they are asked for, and on a CPU as the sums they follow from."""
 
-    raw: Tensor | NDArray[np.float64]
+    size: int  # elements in a row
+    raw: Tensor | NDArray[np.float64]  # [5, rows] L2, mean, std, |max|, not finite; on a CPU _SUMS, [4, rows]
+    exact: tuple[NDArray[np.intp], NDArray[np.float64]] | None = None  # rows done again, and their [5, rows]
 
     @property
     def rows(self) -> int:
         return int(self.raw.shape[1])
 
-    def _fetch(self) -> NDArray[np.float64]:
-        if isinstance(self.raw, Tensor):
-            self.raw = self.raw.to("cpu", torch.float64).numpy()
-        return self.raw
-
     def numbers(self) -> NDArray[np.float64]:
-        """[rows, 4]: L2, mean, std, |max|."""
-        return self._fetch()[:4].T
-
-    def non_finite(self) -> int:
-        """How many elements are NaN or infinite."""
-        return int(self._fetch()[4].sum())
+        """[5, rows] float64: L2, mean, population std, |max|, count of elements that are NaN or infinite."""
+        if isinstance(self.raw, Tensor):
+            return self.raw.to("cpu", torch.float64).numpy()
+        l2, total, largest, least = self.raw
+        mean = total / self.size
+        with np.errstate(over="ignore", invalid="ignore"):
+            std = np.sqrt(np.maximum(np.square(l2) / self.size - np.square(mean), 0))
+        numbers = np.stack([l2, mean, std, np.maximum(largest, -least), np.zeros_like(l2)])
+        if self.exact is not None:
+            again, figures = self.exact
+            numbers[:, again] = figures
+        return numbers
 
 
 class Store:
@@ -57,12 +60,12 @@ class Store:
         self._block: NDArray[np.float64] = np.empty(0)
 
     def take(self, rows: int) -> NDArray[np.float64]:
-        """[5, rows], zeros."""
-        size = 5 * rows
+        """[len(_SUMS), rows], to be written to."""
+        size = len(_SUMS) * rows
         if size > len(self._block):
             self._block = np.frombuffer(mmap.mmap(-1, 8 * max(size, _BLOCK)), dtype=np.float64)
         taken, self._block = self._block[:size], self._block[size:]
-        return taken.reshape(5, rows)
+        return taken.reshape(len(_SUMS), rows)
 
 
 def reduce_rows(x: Tensor, store: Store | None = None) -> Reduced:
@@ -71,30 +74,35 @@ def reduce_rows(x: Tensor, store: Store | None = None) -> Reduced:
     rows = x.reshape(-1, x.shape[-1])
     if x.device.type == "cpu":
         exact = rows if x.dtype == torch.float64 else rows.to(torch.float32)
-        return Reduced(_reduce_here(exact, (store or Store()).take(len(rows))))
-    return Reduced(_reduce_there(rows.to(torch.float32)))
+        return _reduce_here(exact, (store or Store()).take(len(rows)))
+    return Reduced(rows.shape[1], _reduce_there(rows.to(torch.float32)))
 
 
-def _reduce_here(x: Tensor, result: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[rows, size] on the CPU → [5, rows]: four passes, each the quickest kernel torch has for it."""
+def _reduce_here(x: Tensor, sums: NDArray[np.float64]) -> Reduced:
+    """[rows, size] on the CPU: four passes, each the quickest kernel torch has for it; the rest can wait."""
     size = x.shape[1]
-    l2, mean, std, largest, non_finite = result
-    l2[:] = torch.linalg.vector_norm(x, dim=1).numpy()
-    mean[:] = x.sum(dim=1).numpy()
-    np.maximum(x.amax(dim=1).numpy(), -x.amin(dim=1).numpy(), out=largest)
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean /= size
-        mean_square = np.square(l2) / size
-        squared_mean = np.square(mean)
-        np.sqrt(np.maximum(mean_square - squared_mean, 0), out=std)
-        again = ~(np.isfinite(l2) & (mean_square > _TINY) & (squared_mean <= _CANCELS * mean_square))
-    if again.any():
-        exact = x.numpy()[again].astype(np.float64)
-        l2[again] = np.sqrt(np.square(exact).sum(axis=1))
-        mean[again] = exact.mean(axis=1)
-        std[again] = exact.std(axis=1)
-        non_finite[again] = np.sum(~np.isfinite(exact), axis=1)
-    return result
+    l2, total, _, _ = sums
+    for row, figure in zip(
+        sums, (torch.linalg.vector_norm(x, dim=1), x.sum(1), x.amax(1), x.amin(1)), strict=True
+    ):
+        row[:] = figure.numpy()
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        share = np.square(total / l2)  # size × squared mean / mean square
+    again = np.flatnonzero(~((l2 > _TINY) & (l2 < np.inf) & (share <= _CANCELS * size)))
+    if not len(again):
+        return Reduced(size, sums)
+    exact = x.numpy()[again].astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        figures = np.stack(
+            [
+                np.sqrt(np.square(exact).sum(axis=1)),
+                exact.mean(axis=1),
+                exact.std(axis=1),
+                np.abs(exact).max(axis=1),
+                np.sum(~np.isfinite(exact), axis=1),
+            ]
+        )
+    return Reduced(size, sums, (again, figures))
 
 
 def _reduce_there(x: Tensor) -> Tensor:

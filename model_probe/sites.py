@@ -7,7 +7,7 @@ that recordings open without it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -41,6 +41,10 @@ class NormSite:
     gate: str | None = None  # one of GATES: output = normalized · gain · gate(z)
     layout: str = "token"  # one of LAYOUTS
     why_no_gain: str | None = None  # set exactly when gain is None
+    summary: GainSummary | None = field(init=False, compare=False)  # of the gain, None without one
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "summary", None if self.gain is None else summarize_gain(self.gain))
 
     @property
     def module(self) -> str:
@@ -57,10 +61,6 @@ class NormSite:
         if self.gain is None:
             raise ValueError(f"the gain of {self.name} is not known")
         return self.gain
-
-    def summary(self) -> GainSummary | None:
-        """Statistics of the gain over its features, None without a gain."""
-        return None if self.gain is None else summarize_gain(self.gain)
 
     def rebuild(self, x: ArrayLike, z: ArrayLike | None = None) -> NDArray[np.floating]:
         """The output that gain, eps and gate predict for the input x [..., size] and gate z.

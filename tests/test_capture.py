@@ -184,18 +184,18 @@ def test_fault_09_an_input_that_goes_by_keyword(qwen):
 
 @pytest.mark.parametrize(("value", "l2"), [(300.0, 9600.0), (3000.0, 96000.0)])
 @pytest.mark.parametrize(
-    "reduce", [lambda x: reduce_rows(x).numbers(), lambda x: _reduce_there(x.float()).double().numpy()[:4].T]
+    "reduce", [lambda x: reduce_rows(x).numbers(), lambda x: _reduce_there(x.float()).double().numpy()]
 )
 def test_fault_10_float16_does_not_overflow_when_squared(value, l2, reduce):
     x = torch.full((1, 2, 1024), value, dtype=torch.float16)
     x[0, 1, 0] = -value
     numbers = reduce(x.reshape(-1, 1024))
-    np.testing.assert_allclose(numbers[:, 0], l2)
-    np.testing.assert_allclose(numbers[:, 3], value)
-    assert numbers[0, 2] == pytest.approx(0, abs=1e-3 * value)
+    np.testing.assert_allclose(numbers[0], l2)
+    np.testing.assert_allclose(numbers[3], value)
+    assert numbers[2, 0] == pytest.approx(0, abs=1e-3 * value)
 
 
-@pytest.mark.parametrize("reduce", [reduce_rows, lambda x: Reduced(_reduce_there(x))])
+@pytest.mark.parametrize("reduce", [reduce_rows, lambda x: Reduced(x.shape[1], _reduce_there(x))])
 def test_rows_that_float32_sums_cannot_hold(reduce):
     x = torch.zeros(5, 64)
     x[0] = 1e25
@@ -206,10 +206,10 @@ def test_rows_that_float32_sums_cannot_hold(reduce):
     reduced = reduce(x)
     numbers = reduced.numbers()
     exact = x.double().numpy()[:3]
-    np.testing.assert_allclose(numbers[:3, 0], np.linalg.norm(exact, axis=1), rtol=1e-6)
+    np.testing.assert_allclose(numbers[0, :3], np.linalg.norm(exact, axis=1), rtol=1e-6)
     np.testing.assert_allclose(numbers[2, 2], exact[2].std(), rtol=2e-2)
-    assert reduced.non_finite() == 2
-    assert not np.isfinite(numbers[3:, 0]).any()
+    assert numbers[4].sum() == 2
+    assert not np.isfinite(numbers[0, 3:]).any()
 
 
 def test_non_finite_values_are_counted_and_named(qwen):

@@ -53,7 +53,7 @@ def test_every_gain_agrees_with_the_independent_measurement(real_checkpoint):
     assert len(REFERENCE["gains"]) == 49
     for site in real_checkpoint.sites:
         expected = REFERENCE["gains"][site.name]
-        summary, gain = site.summary(), site.gain
+        summary, gain = site.summary, site.gain
         for name in ("mean", "rms", "min", "max"):
             assert getattr(summary, name) == pytest.approx(expected[name], rel=1e-5, abs=1e-7), site.name
         # the reference counts γ > 1 and γ < 1 with their signs; the app's |γ| > 1 takes γ < −1 in as well

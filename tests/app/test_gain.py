@@ -142,7 +142,7 @@ def test_the_prose_takes_its_numbers_from_the_gains(lang: str) -> None:
     text = prose(shown(opened(lang)))
     recording = load_recording()
     trace, site = recording.traces["fox"], recording.site(MIDDLE)
-    assert number(site.summary().rms) in text  # type: ignore[union-attr]
+    assert number(site.summary.rms) in text  # type: ignore[union-attr]
     assert number(float(np.median(trace.depth()[0].output.l2))) in text
     assert number(float(np.median(trace.depth()[-1].output.l2))) in text
     cosines = [blend(each.known_gain, 1.0).cosine for each in recording.sites]

@@ -43,7 +43,7 @@ def loudness(sites: tuple[NormSite, ...], trace: NormTrace | None) -> Loudness:
     even, measured = [], []
     sites_of_trace = {} if trace is None else {site.name: site for site in trace.sites}
     for site in sites:
-        told = site.summary()
+        told = site.summary
         even.append(math.nan if told is None else math.sqrt(site.size) * told.rms)
         ran = sites_of_trace.get(site.name)
         measured.append(math.nan if ran is None else summarize(ran.output.l2))
