@@ -24,6 +24,7 @@ from viz.text import number, words
 
 EN = words("en")
 AT_ONCE_SECONDS = 5
+AT_ONCE_PAGES = 2.5  # where a page of text alone takes over two seconds, so many times as long
 LIVE_SECONDS = 120  # to open the checkpoint on two busy cores
 
 
@@ -145,15 +146,17 @@ def test_with_an_empty_cache_and_no_network_the_recording_is_there_at_once(
         RMSNORM_LAB_CACHE=str(tmp_path / "cache"), HF_HUB_CACHE=str(tmp_path / "hub"), RMSNORM_LAB_CHECKPOINT="",
         HF_ENDPOINT=dead, MODELSCOPE_DOMAIN="127.0.0.1:9", MODELSCOPE_URL_SCHEME="http://", PIP_INDEX_URL=dead,
     )  # fmt: skip
-    waits = []
-    for _ in range(3):  # the machine may be busy with other things: the best of three counts
+
+    def seconds(address: str, shown: str) -> float:
         began = time.monotonic()
-        page = open_address(f"{server.url}/probe?lang=zh")
-        expect(page.locator(".st-key-probe-depth .main-svg").first).to_be_visible()
-        waits.append(time.monotonic() - began)
-        if waits[-1] < AT_ONCE_SECONDS:
-            break
-    print("recording shown after", ", ".join(f"{seconds:.1f} s" for seconds in waits))
+        expect(open_address(f"{server.url}/{address}?lang=zh").locator(shown).first).to_be_visible()
+        return time.monotonic() - began
+
+    chart = ".st-key-probe-depth .main-svg"
+    text = seconds("glossary", "h1")
+    waits = [seconds("probe", chart) for _ in range(2)]
+    print(f"recording shown after {waits}, a page of text after {text:.1f} s")
+    page = open_address(f"{server.url}/probe?lang=zh")
     chinese = words("zh")
     expect(page.locator(".st-key-probe-controls")).to_contain_text("这台机器上还没有模型")
     expect(page.get_by_text("录制于").first).to_be_visible()
@@ -162,7 +165,7 @@ def test_with_an_empty_cache_and_no_network_the_recording_is_there_at_once(
     page.locator(".st-key-probe-fetch button").click()
     expect(page.get_by_test_id("stAlertContainer").first).to_contain_text("没能取到", timeout=60_000)
     expect(page.locator(".st-key-probe-depth .main-svg").first).to_be_visible()
-    assert min(waits) < AT_ONCE_SECONDS
+    assert min(waits) < max(AT_ONCE_SECONDS, AT_ONCE_PAGES * text)
     assert "Traceback" not in server.log()
 
 
