@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from model_probe.progress import Progress
+from model_probe.progress import Cancelled, Progress
 
 Result = TypeVar("Result")
 
@@ -36,6 +36,8 @@ class Job(Generic[Result]):
     job = Job(lambda progress: fetch("qwen2.5-coder-0.5b", progress=progress))
     while not job.wait(0.1): show(job.told)
     job.result()
+
+    Work that is to be stopped tells of its progress often: at the next word after `stop` it is `Cancelled`.
     """
 
     def __init__(self, work: Callable[[Progress], Result]) -> None:
@@ -44,6 +46,7 @@ class Job(Generic[Result]):
         self._work = work
         self._result: Result | None = None
         self._error: BaseException | None = None
+        self._stopping = False
         self._thread = threading.Thread(target=self._run, name="rmsnorm-lab-job", daemon=True)
         self._thread.start()
 
@@ -56,7 +59,18 @@ class Job(Generic[Result]):
     def _tell(self, stage: str, done: float | None = None, detail: str = "") -> None:
         if stage == "unreachable":
             self.given_up.append(detail)
+        if self._stopping:
+            raise Cancelled
         self.told = Told(stage, done, detail)
+
+    def stop(self) -> None:
+        """Ask the work to end at its next word of progress, in the queue too; `result` then raises Cancelled."""
+        self._stopping = True
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the work was asked to end; `wait` says when it has."""
+        return self._stopping
 
     def wait(self, seconds: float) -> bool:
         """Whether the work has ended, after waiting for it at most so long."""

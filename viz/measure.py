@@ -55,6 +55,11 @@ def _bench() -> Bench:
     return Bench()
 
 
+def turns() -> Turns:
+    """The one queue before this machine, for every kind of work and all visitors."""
+    return _bench().turns
+
+
 def recording() -> Recording:
     """The recording that ships with the app."""
     return load_recording()
