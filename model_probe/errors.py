@@ -40,6 +40,7 @@ SENTENCES: dict[str, str] = {
     "not_a_trace": "{path} is not a trace of this program ({reason}).",
     "not_a_recording": "{path} is not a recording of this program ({reason}).",
     "not_profiles": "{path} holds no profiles of this program ({reason}).",
+    "not_runs": "{path} holds no runs of this program ({reason}).",
 }
 
 
