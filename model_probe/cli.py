@@ -206,6 +206,25 @@ def record_command(checkpoint: str, out: Path | None) -> None:
     click.echo(path)
 
 
+@commands.command("code")
+@_checkpoint_option
+@_out_option
+def code_command(checkpoint: str, out: Path | None) -> None:
+    """Compare RMSNorms as model families write them, and break them line by line.
+
+    The file that ships is made with `--checkpoint qwen2.5-coder-0.5b --out model_probe/data/code.npz`.
+    """
+    from model_probe.checkpoints import open_checkpoint
+    from model_probe.code_results import to_json as to_code_json
+    from model_probe.code_runs import run_code_lab
+
+    with Report() as report:
+        # on the CPU in float32, whatever else there is: anybody can then measure it again
+        opened = open_checkpoint(checkpoint, device="cpu", dtype="float32", progress=report)
+        results = run_code_lab(opened, report)
+    _write(out, lambda: to_code_json(results), results.save)
+
+
 @commands.command("profiles")
 @click.option(
     "--depth", "depths", type=click.IntRange(1, 96), multiple=True, metavar="LAYERS",

@@ -20,6 +20,10 @@ STAGES: Final = (
     "load",
     "discover",
     "capture",
+    "stacks",  # toy stacks are measured
+    "compile",  # norms are compiled
+    "costs",  # norms are timed
+    "compare",  # the norms of the code lab
 )
 
 

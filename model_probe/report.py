@@ -21,6 +21,7 @@ STAGE_TEXTS: Final = {
     "load": "Loading",
     "discover": "Finding the norms",
     "capture": "Measuring",
+    "compare": "Comparing the norms",
 }
 _WIDEST: Final = 100  # columns of a bar
 _WITH_DETAIL: Final = ("look", "unreachable")  # said once for each detail, not once
