@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import streamlit as st
 
@@ -58,6 +59,15 @@ def _bench() -> Bench:
 def turns() -> Turns:
     """The one queue before this machine, for every kind of work and all visitors."""
     return _bench().turns
+
+
+def opener() -> Callable[[Progress], Checkpoint]:
+    """What opens the checkpoint that is here, once for all visitors.
+
+    Asked for in the script, called in a job, inside its turn.
+    """
+    bench = _bench()
+    return lambda progress: _opened(bench, progress)
 
 
 def recording() -> Recording:
@@ -120,6 +130,21 @@ def follow(words: Words) -> None:
     current = job()
     if current is None:
         return
+    show_progress(current, words)
+    del st.session_state[_JOB]
+    try:
+        result = current.result()
+        if isinstance(result, NormTrace):
+            _keep(result)
+    except Exception as error:  # noqa: BLE001 - the reader gets a sentence, the log the traceback
+        if not isinstance(error, ProbeError):
+            _LOG.error("a job of the bench failed", exc_info=error)
+        st.session_state[_FAILURE] = error
+    st.rerun()
+
+
+def show_progress(current: Job[Any], words: Words) -> None:
+    """Show what a job tells of itself until it ends; a reader who uses a control meanwhile ends only this wait."""
     with st.status(words.t("progress.begin"), expanded=True) as status:
         bar, given_up = st.empty(), st.empty()
         told = None
@@ -134,16 +159,6 @@ def follow(words: Words) -> None:
                 bar.progress(min(max(told.done, 0.0), 1.0))
             if current.given_up:
                 given_up.caption("  \n".join(literal(source) for source in current.given_up))
-    del st.session_state[_JOB]
-    try:
-        result = current.result()
-        if isinstance(result, NormTrace):
-            _keep(result)
-    except Exception as error:  # noqa: BLE001 - the reader gets a sentence, the log the traceback
-        if not isinstance(error, ProbeError):
-            _LOG.error("a job of the bench failed", exc_info=error)
-        st.session_state[_FAILURE] = error
-    st.rerun()
 
 
 def failure(words: Words) -> str | None:
@@ -175,13 +190,18 @@ def _fact(value: object) -> str:
 
 def _measure(bench: Bench, prompt: str, progress: Progress) -> NormTrace:
     with bench.turns.take(progress):
-        if bench.checkpoint is None:
-            from model_probe import open_checkpoint
-
-            bench.checkpoint = open_checkpoint("auto", progress=progress)
+        checkpoint = _opened(bench, progress)
         from model_probe import capture  # loads torch, which by now is there
 
-        return capture(bench.checkpoint, prompt, progress=progress)
+        return capture(checkpoint, prompt, progress=progress)
+
+
+def _opened(bench: Bench, progress: Progress) -> Checkpoint:
+    if bench.checkpoint is None:
+        from model_probe import open_checkpoint
+
+        bench.checkpoint = open_checkpoint("auto", progress=progress)
+    return bench.checkpoint
 
 
 def _fetch(name: str, progress: Progress) -> Path:
