@@ -5,14 +5,16 @@ Neither Streamlit nor torch is imported here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, Literal
 
 from babel.dates import format_date
 
 from model_probe.profiles import Profiles
+from model_probe.runs import RunResult
 from model_probe.trace import CheckpointInfo, NormTrace
-from viz.text import Words, literal
+from viz.text import Words, literal, number
 
 Origin = Literal["recording", "live"]  # what ships with the app, or what this machine has just measured
 _PROMPT_CHARS: Final = 48
@@ -65,6 +67,16 @@ def profiles_provenance(words: Words, profiles: Profiles) -> str:
         dtype=made.dtype,
         device=made.device,
         torch=literal(made.torch),
+    )
+
+
+def runs_provenance(words: Words, runs: Sequence[RunResult]) -> str:
+    """The line of a picture of recorded trainings: when they were made, how long they took, and with what."""
+    return words.t(
+        "train.provenance",
+        date=format_date(datetime.fromisoformat(runs[0].recorded_at), format="long", locale=words.lang),
+        seconds=number(sum(run.seconds for run in runs), 2),
+        torch=literal(runs[0].torch),
     )
 
 
