@@ -36,6 +36,8 @@ SENTENCES: dict[str, str] = {
     "bad_prompt": "The prompt cannot be read as UTF-8 text ({reason}).",
     "busy": "Another measurement is running on this checkpoint.",
     "no_sites_ran": "None of the norms ran during the pass, so there is nothing to show.",
+    # the labs
+    "stack_too_large": "{layers} layers of width {hidden_size} are too much for this laboratory; at that width it takes {most}.",
     # files
     "not_a_trace": "{path} is not a trace of this program ({reason}).",
     "not_a_recording": "{path} is not a recording of this program ({reason}).",

@@ -21,6 +21,9 @@ STAGE_TEXTS: Final = {
     "load": "Loading",
     "discover": "Finding the norms",
     "capture": "Measuring",
+    "stacks": "Measuring the stacks",
+    "compile": "Compiling the norms",
+    "costs": "Timing the norms",
     "compare": "Comparing the norms",
 }
 _WIDEST: Final = 100  # columns of a bar

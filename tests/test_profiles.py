@@ -27,7 +27,7 @@ from model_probe.profiles import (
     to_csv,
     to_json,
 )
-from model_probe.toy_stacks import layer_figures, measure_profiles, problem
+from model_probe.toy_stacks import Wiring, layer_figures, measure_profiles, problem
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = StackSettings(hidden_size=24, batch=2, positions=5, classes=11, seeds=2)
@@ -112,7 +112,7 @@ def test_autograd_against_finite_differences() -> None:
             nudged[place] += sign * nudge
             ends.append(loss(nudged))
         gradient[place] = (ends[0] - ends[1]) / (2 * nudge)
-    measured = layer_figures(tuple(given.weights("xavier")), "pre_norm", given)[0, 1]
+    measured = layer_figures(tuple(given.weights("xavier")), Wiring("pre_norm"), given)[0, 1]
     assert measured == pytest.approx(float(np.linalg.norm(gradient)), rel=1e-3)
 
 
@@ -135,7 +135,7 @@ def test_the_order_of_norm_and_sum_is_what_the_placement_says(small: Profiles) -
 def test_an_unknown_placement_or_initialisation_is_refused() -> None:
     given = problem(0, 1, SMALL)
     with pytest.raises(ValueError, match="sideways"):
-        layer_figures(tuple(given.weights("xavier")), "sideways", given)
+        layer_figures(tuple(given.weights("xavier")), Wiring("sideways"), given)
     with pytest.raises(KeyError):
         tuple(given.weights("orthogonal"))
     with pytest.raises(KeyError):
