@@ -24,6 +24,7 @@ STAGES: Final = (
     "compile",  # norms are compiled
     "costs",  # norms are timed
     "compare",  # the norms of the code lab
+    "train",  # small decoders
 )
 
 

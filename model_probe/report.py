@@ -25,6 +25,7 @@ STAGE_TEXTS: Final = {
     "compile": "Compiling the norms",
     "costs": "Timing the norms",
     "compare": "Comparing the norms",
+    "train": "Training",
 }
 _WIDEST: Final = 100  # columns of a bar
 _WITH_DETAIL: Final = ("look", "unreachable")  # said once for each detail, not once
