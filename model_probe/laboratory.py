@@ -111,9 +111,9 @@ class LabStack:
         return low, high
 
     def first_over_last(self, name: str) -> float:
-        """The first layer's mean divided by the last's, NaN where one of them is not finite."""
+        """The first layer's mean divided by the last's, NaN where one of them is not finite or the last is 0."""
         mean = self.mean(name)
-        return float(mean[0] / mean[-1])
+        return float(mean[0] / mean[-1]) if mean[-1] > 0 else math.nan
 
     def not_finite(self, name: str) -> int:
         """In how many layers a number is not finite."""

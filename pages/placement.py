@@ -13,6 +13,7 @@ from viz.book import entry, open_pages
 from viz.drawings import draw
 from viz.drawings.blocks import post_norm, pre_norm
 from viz.figures.depth import growth
+from viz.laboratory import laboratory
 from viz.live import mount
 from viz.live.depth import VEILED, DepthView, depth_slider
 from viz.predict import predict
@@ -126,6 +127,8 @@ if entry("train") in open_pages():
     page.link("train", page.t("placement.link.train"))
 
 if guess is not None:
+    laboratory(page)
+
     with st.expander(page.t("common.deeper")):
         grows = {depth: math.sqrt(1 + BLOCK * depth) for depth in (FEW, MANY)}
         page.prose(

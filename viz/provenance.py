@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from babel.dates import format_date
 
-from model_probe.profiles import Profiles
+from model_probe.profiles import Profiles, Provenance
 from model_probe.runs import RunResult
 from model_probe.trace import CheckpointInfo, NormTrace
 from viz.text import Words, literal, number
@@ -77,6 +77,27 @@ def runs_provenance(words: Words, runs: Sequence[RunResult]) -> str:
         date=format_date(datetime.fromisoformat(runs[0].recorded_at), format="long", locale=words.lang),
         seconds=number(sum(run.seconds for run in runs), 2),
         torch=literal(runs[0].torch),
+    )
+
+
+def stacks_provenance(words: Words, made: Provenance, seeds: int) -> str:
+    """The line of stacks that were measured on this machine just now."""
+    return words.t(
+        "placement.lab.provenance",
+        n=seeds,
+        date=format_date(datetime.fromisoformat(made.recorded_at), format="long", locale=words.lang),
+        dtype=made.dtype,
+        device=made.device,
+        torch=literal(made.torch),
+    )
+
+
+def trained_provenance(words: Words, began: datetime, torch: str) -> str:
+    """The line of a picture of trainings on this machine: when they were begun, and with what."""
+    return words.t(
+        "train.provenance_live",
+        date=format_date(began, format="long", locale=words.lang),
+        torch=literal(torch),
     )
 
 

@@ -6,8 +6,9 @@ Three lines (into the norm, after the division, after the gain), √d as the ref
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -275,10 +276,11 @@ def end_labels(
     *,
     axis: str,
     span: tuple[float, float],
+    colours: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Each line's name at its right end, by role (name, last value), moved apart where two would overlap.
 
-    A line without a role of its own is muted.
+    A line without a role of its own has one of `colours`, else it is muted.
     """
     low, high = span
     plot_pixels = figure.layout.height - figure.layout.margin.t - figure.layout.margin.b
@@ -295,5 +297,5 @@ def end_labels(
         figure.add_annotation(
             x=1, xref="paper", xanchor="left", xshift=4, y=floor / plot_pixels, yref="paper", yanchor="middle",
             text=name if role == "reference" else f"<b>{name}</b>", showarrow=False, align="left",
-            font={"size": TICK_SIZE if role == "reference" else LABEL_SIZE, "color": palette.role(role) if role in LINE_STYLES else palette.muted},
+            font={"size": TICK_SIZE if role == "reference" else LABEL_SIZE, "color": palette.role(role) if role in LINE_STYLES else colours.get(role, palette.muted)},
         )  # fmt: skip
