@@ -4,7 +4,7 @@
 
     run_breaks(residual)["mean_of_x"]      outcomes, case by case
 
-`no_final_norm` is not here: it takes a checkpoint (`model_probe.code_runs`).
+What `no_final_norm` does takes a checkpoint: `model_probe.code_runs`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from model_probe.code_results import Outcome
 from model_probe.variants import EPS, random_gain
@@ -32,6 +32,7 @@ SHAPES: Final = {  # of the tensors that are normed without keepdim: what the ca
 }
 SIZES: Final = (1.0, 0.1, 0.016, 0.001, 0.0001, 0.0)  # RMS of a token; 0.016 is that of a real embedding
 LARGEST: Final = (100.0, 255.0, 255.875, 256.0, 1000.0)  # |x| in float16; 255.875 is the last below 256
+CLOSE: Final = 0.01  # RMS of the difference to RMS of the right output
 _SEED: Final = 7467
 
 Norm = Callable[[Tensor, Tensor, float], Tensor]
@@ -109,6 +110,17 @@ def one_plus(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return ((1.0 + weight.float()) * normalized).to(x.dtype)
 
 
+def head(hidden: Tensor, final_norm: nn.Module, lm_head: nn.Module) -> Tensor:
+    """The end of a language model: [..., d] → [..., vocabulary]."""
+    hidden = final_norm(hidden)
+    return lm_head(hidden)
+
+
+def no_final_norm(hidden: Tensor, final_norm: nn.Module, lm_head: nn.Module) -> Tensor:
+    """The LM head reads the residual as it is."""
+    return lm_head(hidden)
+
+
 def _random(*shape: int) -> Tensor:
     return torch.from_numpy(np.random.default_rng(_SEED).standard_normal(shape)).float()
 
@@ -162,7 +174,9 @@ def _verdict(ours: Tensor, correct: Tensor) -> str:
         return "nan"
     if torch.equal(ours, correct):
         return "same"
-    return "other" if bool(ours.any()) else "zeros"
+    if not bool(ours.any()):
+        return "zeros"
+    return "close" if _rms(ours - correct) <= CLOSE * _rms(correct) else "other"
 
 
 def _by_token(

@@ -66,7 +66,7 @@ FINDINGS: Final = (
     "roots_bfloat16",  # 1 / sqrt against rsqrt, on every positive number of the dtype
     "roots_float16",
 )
-VERDICTS: Final = ("same", "other", "error", "shape", "nan", "zeros", "leak")
+VERDICTS: Final = ("same", "close", "other", "error", "shape", "nan", "zeros", "leak")  # close: within 1 %
 
 _LEADING: Final = ("input", "dtype", "against", "variant")
 _DIGITS: Final = 6  # significant, of a number in a file
@@ -119,18 +119,29 @@ class ComparisonTable:
         """Those that were run: without a checkpoint its class is not among them."""
         return tuple(v for v in VARIANTS if v != CHECKPOINT or self.class_name is not None)
 
-    def comparison(self, given: str, dtype: str, variant: str, *, against: str) -> Comparison | None:
-        """One comparison, None where one of the two was not run.
+    def comparison(self, given: str, dtype: str, variant: str, *, against: str) -> Comparison:
+        """One comparison.
 
         Raises:
             ValueError: not one of INPUTS, DTYPES, VARIANTS.
+            KeyError: one of the two was not run.
         """
         numbers = self.numbers[
             INPUTS.index(given), DTYPES.index(dtype), VARIANTS.index(against), VARIANTS.index(variant)
         ]
         if not np.isfinite(numbers[0]):
-            return None
+            raise KeyError((variant, against))
         return Comparison(*(int(n) for n in numbers[:3]), *(float(n) for n in numbers[3:]))
+
+    def row(self, given: str, dtype: str, *, against: str) -> Mapping[str, Comparison]:
+        """Every other variant that was run against one, by name; empty where that one was not run."""
+        if against not in self.variants:
+            return {}
+        return {
+            variant: self.comparison(given, dtype, variant, against=against)
+            for variant in self.variants
+            if variant != against
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +279,8 @@ def _to_csv(results: CodeResults) -> bytes:
     for given in INPUTS:
         for dtype in DTYPES:
             for against in results.table.variants:
-                for variant in results.table.variants:
-                    told = results.table.comparison(given, dtype, variant, against=against)
-                    if told is not None:
-                        writer.writerow([given, dtype, against, variant, *told.numbers(), told.equal])
+                for variant, told in results.table.row(given, dtype, against=against).items():
+                    writer.writerow([given, dtype, against, variant, *told.numbers(), told.equal])
     return buffer.getvalue().encode("utf-8")
 
 
