@@ -204,12 +204,13 @@ def _verdict(page: Page, result: LabResult, guess: Prediction) -> None:
     truth = scale_free(result)
     ratios = [result.stack(start, truth).first_over_last("weight_gradient") for start in INITIALISATIONS]
     verdict = "shown" if guess.code is None else "right" if guess.code == truth else "other"
-    said = {} if guess.code is None else {"guess": page.t(f"placement.lab.placement.{guess.code}")}
+    said = {} if guess.code is None else {"guess": page.t(f"placement.scale_free.guess.{guess.code}")}
     page.say(
         f"placement.scale_free.{verdict}",
-        truth=page.t(f"placement.lab.placement.{truth}"),
-        least=number(min(ratios)),
-        most=number(max(ratios)),
+        truth=page.t(f"placement.scale_free.guess.{truth}"),
+        why=page.t("placement.scale_free.why") if truth == "sandwich_norm" else "",
+        least=number(min(ratios), 4),
+        most=number(max(ratios), 4),
         **said,
     )
 
@@ -219,7 +220,7 @@ def described(settings: LabSettings, words: Words) -> str:
     parts = [
         words.t(f"placement.lab.blocks.{settings.blocks}"),
         words.t(f"placement.lab.norm.{settings.norm}"),
-        words.t(f"placement.lab.branch.{settings.branch}"),
+        *([words.t("placement.lab.scaled_branch")] if settings.branch == "scaled" else []),
         words.t("placement.lab.size", size=settings.hidden_size),
         words.t("placement.layers", n=settings.layers),
     ]

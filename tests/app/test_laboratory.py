@@ -86,7 +86,7 @@ def test_it_measures_what_the_controls_say_and_shows_the_band(lang: str) -> None
         for placement in STACK_PLACEMENTS:
             stack = result.stack(start, placement)
             assert number(stack.mean("weight_gradient")[-1]) in text
-    truth = words(lang).t(f"placement.lab.placement.{scale_free(result)}")
+    truth = words(lang).t(f"placement.scale_free.guess.{scale_free(result)}")
     assert truth in text
     assert scale_free(result) == "sandwich_norm"
     for start in INITIALISATIONS:  # that the picture depends on the initial weights is said with its numbers

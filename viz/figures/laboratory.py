@@ -16,7 +16,7 @@ from model_probe.profiles import Floats
 from viz.figures.base import LABEL_SIZE, frame, literal
 from viz.figures.depth import end_labels
 from viz.text import Words, number
-from viz.theme import Palette, mix
+from viz.theme import Palette
 
 HEIGHT: Final = 440
 DASHES: Final = MappingProxyType(  # as on the slider above it; a colour is never the only sign
@@ -67,9 +67,11 @@ def stacks_figure(result: LabResult, view: LabView, words: Words, palette: Palet
     )  # fmt: skip
     colours = placement_colours(palette)
     ends: dict[str, tuple[str, float]] = {}
+    for placement, stack in stacks.items():  # bands first: none lies over a curve
+        _band(figure, stack, view.series, name=placement, colour=colours[placement])
     for placement, stack in stacks.items():
         name = words.t(f"placement.lab.placement.{placement}")
-        _curve(figure, stack, view.series, name=name, colour=colours[placement], words=words, palette=palette)
+        _curve(figure, stack, view.series, name=name, colour=colours[placement], words=words)
         shown = stack.mean(view.series)
         shown = shown[_drawable(shown)]
         if shown.size:
@@ -161,29 +163,27 @@ def _span(stacks: dict[str, LabStack], series: str) -> tuple[float, float]:
     return max(low, _LEAST), max(high, _LEAST * _MARGIN)
 
 
-def _curve(
-    figure: go.Figure,
-    stack: LabStack,
-    series: str,
-    *,
-    name: str,
-    colour: str,
-    words: Words,
-    palette: Palette,
-) -> None:
+def _band(figure: go.Figure, stack: LabStack, series: str, *, name: str, colour: str) -> None:
     mean, (least, most) = stack.mean(series), stack.band(series)
     layers = np.arange(1, len(mean) + 1)
-    whole = _drawable(mean)
+    whole = _drawable(mean) & _drawable(least)
+    channels = ", ".join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))
     figure.add_scatter(
         x=[*layers[whole], *layers[whole][::-1]],
         y=[*most[whole], *least[whole][::-1]],
         fill="toself",
-        fillcolor=mix(palette.ground, colour, _BAND),
+        fillcolor=f"rgba({channels}, {_BAND})",
         line={"width": 0},
         mode="lines",
         hoverinfo="skip",
-        name=f"{name} band",
+        name=name,
     )
+
+
+def _curve(figure: go.Figure, stack: LabStack, series: str, *, name: str, colour: str, words: Words) -> None:
+    mean, (least, most) = stack.mean(series), stack.band(series)
+    layers = np.arange(1, len(mean) + 1)
+    whole = _drawable(mean)
     tooltips = [
         words.t(
             "placement.lab.tooltip",
