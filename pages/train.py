@@ -4,16 +4,17 @@ from functools import partial
 
 import streamlit as st
 
-from model_probe.runs import PRESETS, RECORDED_SEEDS, corpus, load_recorded
+from model_probe.runs import PRESETS, RECORDED_SEEDS, TEXTS, corpus, load_recorded
 from viz.address import Choice, bind
 from viz.chart import chart
 from viz.figures.training import training_alt, training_figure
 from viz.outcomes import Shown, outcome_table, truth
+from viz.painted import after_first_chart
 from viz.predict import predict
 from viz.provenance import runs_provenance
 from viz.shell import open_page
 from viz.text import number
-from viz.training_controls import RUNS, own_runs, run_controls, sample_texts, train
+from viz.training_controls import own_runs, run_choices, run_controls, sample_texts, train, training
 
 PRESET = Choice("preset", tuple(PRESETS), "norms")
 ANSWERS = {
@@ -26,18 +27,29 @@ OPEN = {"norms": (1,), "depth": (0, 2), "no_norm": (2, 3)}  # runs that are show
 page = open_page("train")
 page.prose("train/question")
 
-chosen = bind(PRESET, *RUNS)
+
+def choice_name(names: str, code: str) -> str:
+    """What a choice is called on its button."""
+    return page.t(f"train.{names}.{code}")
+
+
+text = Choice("text", TEXTS, page.lang)
+chosen = bind(PRESET, text, *run_choices(page.lang))
 name = chosen["preset"]
-st.segmented_control(
-    page.t("train.presets"),
-    PRESET.codes,
-    required=True,
-    key=PRESET.key,
-    format_func=lambda code: page.t(f"train.preset.{code}"),
-    wrap=True,
-)
-recorded = load_recorded(name)
-page.prose(f"train/{name}", steps=recorded[0].settings.steps)
+with st.container(horizontal=True, gap="medium"):
+    for choice, names in ((PRESET, "preset"), (text, "name.text")):
+        st.segmented_control(
+            page.t(f"train.recorded.{choice.name}"),
+            choice.codes,
+            required=True,
+            key=choice.key,
+            format_func=partial(choice_name, names),
+            wrap=True,
+        )
+recorded = load_recorded(name, text=chosen["text"])
+steps = recorded[0].settings.steps
+rates = sorted({run.settings.learning_rate for run in recorded})
+page.prose(f"train/{name}", steps=steps, ratio=number(rates[-1] / rates[0], 1))
 guess = predict(page, name, ANSWERS[name])
 runs = [Shown.of(run) for run in recorded]
 if guess is not None:
@@ -53,23 +65,24 @@ chart(
     key=f"train-{name}",
     alt=training_alt(runs, page.words),
 )
+after_first_chart()
 st.caption(runs_provenance(page.words, recorded))
 if guess is not None:
     st.html(outcome_table(runs, page.words))
-    text = corpus(recorded[0].settings.text)
-    ends = [[run.final_loss for run in load_recorded(name, seed)] for seed in RECORDED_SEEDS]
-    gap = max(abs(first - second) for first, second, *_ in ends)
-    spread = max(first for first, *_ in ends) - min(first for first, *_ in ends)
+    known = corpus(chosen["text"])
+    ends = [[run.final_loss for run in load_recorded(name, seed, chosen["text"])] for seed in RECORDED_SEEDS]
     page.prose(
         f"train/{name}_why",
-        steps=recorded[0].settings.steps,
-        gap=number(gap),
-        spread=number(spread),
-        frequency=number(text.frequency_loss),
-        uniform=number(text.uniform_loss),
+        steps=steps,
+        seeds=len(RECORDED_SEEDS),
+        gap=number(max(abs(first - second) for first, second, *_ in ends), 2),
+        spread=number(max(first for first, *_ in ends) - min(first for first, *_ in ends), 2),
+        frequency=number(known.frequency_loss),
+        uniform=number(known.uniform_loss),
         **{f"loss{i}": number(run.final_loss) for i, run in enumerate(runs, 1)},
-        **{f"residual{i}": number(run.steps[-1].residual_l2) for i, run in enumerate(runs, 1)},
-        **{f"gradient{i}": number(run.steps[0].gradient_norm) for i, run in enumerate(runs, 1)},
+        **{f"residual{i}": number(run.steps[-1].residual_l2, 2) for i, run in enumerate(runs, 1)},
+        **{f"gradient{i}": number(run.steps[0].gradient_norm, 2) for i, run in enumerate(runs, 1)},
+        **{f"diverged{i}": run.diverged_at for i, run in enumerate(runs, 1)},
     )
     sample_texts(page, runs, [run.sample for run in recorded])
 
@@ -78,7 +91,8 @@ page.prose("train/own")
 st.button(
     page.t("train.take", preset=page.t(f"train.preset.{name}")),
     key="train-take",
-    on_click=partial(train, PRESETS[name].runs),
+    disabled=training().running,
+    on_click=partial(train, [run.settings for run in recorded]),
 )
 run_controls(page)
 own_runs(page)

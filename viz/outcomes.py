@@ -30,7 +30,7 @@ from viz.text import NOT_A_NUMBER, Words, number
 State = Literal["waiting", "learned", "stuck", "diverged"]
 STATES: Final[tuple[State, ...]] = ("waiting", "learned", "stuck", "diverged")
 _MARGIN: Final = 0.05  # share of that loss by which a run has to be below it: one batch is not the whole text
-_SAME: Final = 0.03  # share of the loss within which two runs end alike: other batches part one run as much
+_SAME: Final = 0.05  # share of the loss within which two runs end alike: other batches part one run as much
 _SEPARATOR: Final = "_"  # in a code; "-" stands in numbers
 _ALONE: Final = ("norm", "placement", "layers")  # what names a run that differs from no other
 _RANGES: Final = {
@@ -175,7 +175,8 @@ def finding(runs: Sequence[Shown], words: Words) -> str:
         )
     if len(reached["learned"]) == len(runs):
         ends = sorted(run.final_loss for run in runs)
-        return words.t("train.finding.all_learned", least=number(ends[0]), most=number(ends[-1]))
+        least, most = number(ends[0]), number(ends[-1])
+        return words.t(f"train.finding.all_{'learned' if least != most else 'alike'}", least=least, most=most)
     clauses = [
         words.t(f"train.finding.{state}", n=len(some), runs=listed(some, words))
         for state, some in reached.items()

@@ -12,6 +12,8 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from model_probe.progress import Cancelled, Progress
@@ -75,6 +77,7 @@ class Training:
     def __init__(self) -> None:
         self.tracks: list[Track] = []
         self.error: Exception | None = None  # what the last job failed with
+        self.began = datetime.now(UTC)  # when the runs were started
         self._job: Job[None] | None = None
         self._looked = 0.0
 
@@ -83,6 +86,7 @@ class Training:
         if self.running:
             return
         self.tracks = [Track(one) for one in settings[:MOST_RUNS]]
+        self.began = datetime.now(UTC)
         self.resume(turns)
 
     def resume(self, turns: Turns) -> None:
@@ -102,6 +106,11 @@ class Training:
     def look(self) -> None:
         """Somebody looks at the runs: they are not abandoned."""
         self._looked = time.monotonic()
+
+    @property
+    def torch(self) -> str:
+        """The version of torch, once the runs have brought it."""
+        return version("torch")
 
     @property
     def running(self) -> bool:

@@ -27,14 +27,17 @@ from viz.address import Choice
 from viz.chart import chart
 from viz.figures.training import training_alt, training_figure
 from viz.outcomes import Shown, decode, encode, names, outcome_table, rate
+from viz.provenance import trained_provenance
 from viz.shell import Page
-from viz.text import literal, number
+from viz.text import literal
 from viz.training import MOST_RUNS, Training
 
 CHART: Final = "train-own"
 REFRESH_SECONDS: Final = 1.0  # between two looks at runs that are at work
 RATES: Final = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 OFF: Final = "off"
+_NAMES: Final = tuple(f"run{n}" for n in range(1, MOST_RUNS + 1))
+_KEYS: Final = tuple(Choice(name, (), "").key for name in _NAMES)
 _TRAINING: Final = "train.training"  # this visitor's runs
 _EDITED: Final = "train.edited"  # number of the run whose settings are shown, from 1
 _FIELD: Final = "train.field."  # before the name of a setting: its widget's key
@@ -46,20 +49,17 @@ class RunChoice(Choice):
 
     def valid(self, value: object) -> str:
         """The code itself, its numbers kept in range; OFF where there may be no run; else the default."""
-        if value == OFF and self.name != RUNS[0].name:
+        if value == OFF and self.name != _NAMES[0]:
             return OFF
         settings = decode(value) if isinstance(value, str) else None
         return self.default if settings is None else encode(settings)
 
 
-def _defaults() -> tuple[str, ...]:
-    first = encode(RunSettings())
-    return first, encode(RunSettings(norm="none")), *(OFF for _ in range(MOST_RUNS - 2))
-
-
-RUNS: Final[tuple[RunChoice, ...]] = tuple(
-    RunChoice(f"run{n}", (), default) for n, default in enumerate(_defaults(), 1)
-)
+def run_choices(lang: str) -> tuple[RunChoice, ...]:
+    """The choices of the runs, the first two on: with a norm and without, on the text of the page's language."""
+    defaults = [encode(RunSettings(norm=norm, text=lang)) for norm in ("rms", "none")]
+    codes = defaults + [OFF] * (MOST_RUNS - len(defaults))
+    return tuple(RunChoice(name, (), code) for name, code in zip(_NAMES, codes, strict=True))
 
 
 def training() -> Training:
@@ -69,15 +69,15 @@ def training() -> Training:
 
 def chosen_runs() -> list[RunSettings]:
     """The settings of the runs that are switched on, after their choices were bound."""
-    codes = [st.session_state[choice.key] for choice in RUNS]
+    codes = [st.session_state[key] for key in _KEYS]
     return [settings for code in codes if code != OFF and (settings := decode(code)) is not None]
 
 
 def choose_runs(settings: Sequence[RunSettings]) -> None:
     """Make these the runs that are switched on; `bind` then puts them into the address."""
     codes = [encode(one) for one in settings[:MOST_RUNS]]
-    for choice, code in zip(RUNS, codes + [OFF] * (MOST_RUNS - len(codes)), strict=True):
-        st.session_state[choice.key] = code
+    for key, code in zip(_KEYS, codes + [OFF] * (MOST_RUNS - len(codes)), strict=True):
+        st.session_state[key] = code
 
 
 def train(settings: Sequence[RunSettings]) -> None:
@@ -144,7 +144,7 @@ def own_runs(page: Page) -> None:
 def _own_runs(page: Page, was_running: bool) -> None:
     runs = training()
     runs.look()
-    if runs.settled() or (was_running and not runs.running):
+    if runs.settled() or runs.running != was_running:  # only a run of the whole page sets or ends the clock
         st.rerun()
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="train-buttons"):
         if runs.running:
@@ -153,7 +153,9 @@ def _own_runs(page: Page, was_running: bool) -> None:
                 key="train-stop", disabled=runs.stopping, on_click=runs.stop,
             )  # fmt: skip
         else:
-            st.button(page.t("train.run", n=len(chosen_runs())), key="train-run", on_click=_start)
+            st.button(
+                page.t("train.run", n=len(chosen_runs())), key="train-run", type="primary", on_click=_start
+            )
             if runs.left:
                 st.button(page.t("train.resume"), key="train-resume", on_click=_resume)
         st.markdown(_progress(page, runs))
@@ -170,6 +172,8 @@ def _own_runs(page: Page, was_running: bool) -> None:
         key=CHART,
         alt=training_alt(shown, page.words),
     )
+    if all(track.run is not None for track in runs.tracks):
+        st.caption(trained_provenance(page.words, runs.began, runs.torch))
     st.html(outcome_table(shown, page.words))
     samples = [track.sample for track in runs.tracks]
     if any(sample is not None for sample in samples):
@@ -179,10 +183,10 @@ def _own_runs(page: Page, was_running: bool) -> None:
 def sample_texts(page: Page, runs: Sequence[Shown], samples: Sequence[str | None]) -> None:
     """Draws what each run writes at its end, letter for letter; None where it is not there yet."""
     st.markdown(page.t("train.sample.heading"))
-    columns = st.columns(min(len(runs), 2), gap="medium")
     called = names([run.settings for run in runs], page.words)
-    for i, (sample, name) in enumerate(zip(samples, called, strict=True)):
-        with columns[i % len(columns)]:
+    columns = [column for _ in range(0, len(runs), 2) for column in st.columns(2, gap="medium")]
+    for i, (column, sample, name) in enumerate(zip(columns, samples, called, strict=False)):
+        with column:
             st.caption(literal(page.t("train.numbered", n=i + 1, name=name)))
             if sample:
                 st.code(sample, language=None, wrap_lines=True)
@@ -252,7 +256,7 @@ def _kept(run: RunSettings, name: str) -> str:
 
 def _one(page: Page, run: RunSettings, name: str, options: Sequence[Any], *, disabled: bool = False) -> None:
     shown: Callable[[Any], str] = (
-        number if name == "width" else lambda option: page.t(f"train.name.{name}.{option}")
+        str if name == "width" else lambda option: page.t(f"train.name.{name}.{option}")
     )
     st.segmented_control(
         page.t(f"train.setting.{name}"), options, required=True, key=_kept(run, name), format_func=shown,

@@ -25,6 +25,7 @@ _PANELS: Final = (
 )  # of the height
 _TOP: Final = 1.12  # times the loss of guessing: there the picture of the loss ends
 _BEYOND: Final = 1e3  # times the median: there the logarithmic pictures end
+_MOST_TICKS: Final = 5
 _NEAR: Final = 0.035  # of the picture's height: ends closer than this share a label
 _DASHES: Final = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS: Final = ("circle", "diamond", "square", "triangle-up")
@@ -151,7 +152,7 @@ def _frame_panel(
             "type": "log",
             "range": [math.log10(value) for value in span],
             "tickvals": ticks,
-            "ticktext": [number(tick, 1) for tick in ticks],
+            "ticktext": [_tick(tick) for tick in ticks],
         }
     x: dict[str, object] = {
         **figure.layout.xaxis.to_plotly_json(),
@@ -171,8 +172,11 @@ def _frame_panel(
 
 
 def _loss_span(runs: Sequence[Shown]) -> tuple[float, float]:
-    """From 0 to a little above guessing, the same however far the runs are."""
-    return 0.0, _TOP * max((corpus(run.settings.text).uniform_loss for run in runs), default=1.0)
+    """Up to a little above guessing, the same however far the runs are; from 0 where one of them gets that far."""
+    texts = [corpus(run.settings.text) for run in runs]
+    low = round(min((text.frequency_loss for text in texts), default=0.0)) / 2
+    lowest = min((step.loss for run in runs for step in run.steps), default=low)
+    return 0.0 if lowest < low else low, _TOP * max((text.uniform_loss for text in texts), default=1.0)
 
 
 def _log_span(runs: Sequence[Shown], series: str) -> tuple[float, float]:
@@ -200,13 +204,27 @@ def _round(value: float, *, down: bool) -> float:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Powers of ten, every so many where there are many; where fewer than three fit, 2 and 5 times them too."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    powers = [power for power in range(first, last + 1) if low * 0.999 <= 10.0**power <= high * 1.001]
-    if len(powers) >= 3:
-        return [10.0**power for power in powers[:: math.ceil(len(powers) / 5)]]
-    every = [step * 10.0**power for power in range(first, last + 1) for step in (1, 2, 5)]
-    return [value for value in every if low * 0.999 <= value <= high * 1.001]
+    """At most five: powers of ten, or 2 and 5 times them too where so few powers fit."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    few, many = (
+        [
+            step * 10.0**power
+            for power in powers
+            for step in steps
+            if low <= step * 10.0**power * 1.001 <= high * 1.002
+        ]
+        for steps in ((1,), (1, 2, 5))
+    )
+    ticks = many if len(many) <= _MOST_TICKS else few if len(few) > 1 else many[::2]
+    return ticks[:: math.ceil(len(ticks) / _MOST_TICKS)]
+
+
+def _tick(value: float) -> str:
+    """A round number, from ten thousand on as a power of ten."""
+    if value < 1e4:
+        return number(value, 1)
+    digit, _, power = f"{value:.0e}".partition("e")
+    return ("" if digit == "1" else f"{digit}·") + f"10<sup>{int(power)}</sup>"
 
 
 def _guesses(figure: go.Figure, runs: Sequence[Shown], words: Words, palette: Palette) -> None:
@@ -220,7 +238,7 @@ def _guesses(figure: go.Figure, runs: Sequence[Shown], words: Words, palette: Pa
         )  # fmt: skip
         name = words.t("train.guess" if len(texts) == 1 else f"train.guess_{text}", loss=number(loss))
         figure.add_annotation(
-            text=name, x=1, xref="x domain", xanchor="right", y=loss, yref="y", yanchor="bottom", showarrow=False,
+            text=name, x=0, xref="x domain", xanchor="left", xshift=4, y=loss, yref="y", yanchor="top", showarrow=False,
             font={"size": TICK_SIZE, "color": palette.reference},
         )  # fmt: skip
 
@@ -254,7 +272,7 @@ def _ends(figure: go.Figure, runs: Sequence[Shown], palette: Palette) -> None:
 
 def _crosses(figure: go.Figure, runs: Sequence[Shown], words: Words, palette: Palette) -> None:
     """Where a run diverges: a cross at its last loss that the picture holds, and the step."""
-    _, high = _loss_span(runs)
+    low, high = _loss_span(runs)
     row = 0
     for place, run in enumerate(runs):
         if run.diverged_at is None:
@@ -275,7 +293,7 @@ def _crosses(figure: go.Figure, runs: Sequence[Shown], words: Words, palette: Pa
         figure.add_annotation(
             text=f"✕ {words.t('train.diverges', n=place + 1, step=run.diverged_at)}",
             x=run.diverged_at, xref="x", xanchor="right" if right else "left", xshift=-4 if right else 4,
-            y=0, yref="y", yanchor="bottom", yshift=4 + 18 * row, showarrow=False,
+            y=low, yref="y", yanchor="bottom", yshift=4 + 18 * row, showarrow=False,
             font={"size": LABEL_SIZE, "color": style.colour},
         )  # fmt: skip
         row += 1
