@@ -110,8 +110,7 @@ else:
     if broken == "no_final_norm" and lab.results.prediction is None:
         st.markdown(page.t("code.break.no_final_norm.none"))
     else:
-        what = page.t(f"code.break.{broken}.happened", **happened(lab.results, broken))
-        st.markdown(f"**{page.t('code.outcome.happened')}** {what}")
+        st.markdown(f"**{page.t('code.outcome.happened')}** {happened(lab.results, broken, page.words)}")
         st.html(outcome_table(lab.results, broken, page.words))
     st.caption(lab_provenance(page.words, lab.results, lab.origin, broken))
 

@@ -25,6 +25,9 @@ from model_probe.code_results import (
     Prediction,
     source,
 )
+from model_probe.norms import l2_per_token
+from model_probe.presets import DEFAULT
+from model_probe.summaries import sinks
 from viz.figures.base import visible
 from viz.provenance import Origin, checkpoint_provenance
 from viz.text import Words, literal, number
@@ -144,6 +147,7 @@ def residual_provenance(words: Words, results: CodeResults) -> str:
         source=checkpoint_provenance(words, results.source, origin=whose),
         site=literal(results.residual_site),
         tokens=len(results.residual_tokens),
+        prompt=words.t(f"common.preset.{DEFAULT}"),
     )
 
 
@@ -277,11 +281,41 @@ def told(results: CodeResults) -> Mapping[str, str]:
     }
 
 
-def happened(results: CodeResults, name: str) -> Mapping[str, str]:
-    """The numbers of the sentence about one broken norm, by the names that its text gives them."""
+def happened(results: CodeResults, name: str, words: Words) -> str:
+    """The sentence about what one broken norm did, as Markdown.
+
+    Raises:
+        KeyError: not one of BREAKS, or `no_final_norm` where nothing was predicted.
+    """
+    sentence = words.t(f"code.break.{name}.happened", **_happened(results, name))
+    return f"{sentence} {_really(results, words)}" if name == "no_upcast" else sentence
+
+
+def _really(results: CodeResults, words: Words) -> str:
+    """What float16 does to the real residual."""
+    real = [o for o in results.outcomes["no_upcast"] if o.case.startswith("real_")]
+    lost = [place for place, outcome in enumerate(real) if outcome.verdict == "zeros"]
+    if not lost:
+        return words.t(
+            "code.break.no_upcast.real_none", most=number(max((o.value for o in real), default=math.nan))
+        )
+    are_sinks = sinks(l2_per_token(results.residual))[lost].all()
+    tokens = (literal(visible(results.residual_tokens[place])) for place in lost)
+    return words.t(
+        f"code.break.no_upcast.{'real_sink' if are_sinks else 'real'}",
+        lost=len(lost),
+        real=len(real),
+        tokens=words.t("figures.list_separator").join(
+            words.t("figures.quoted", text=token) for token in tokens
+        ),
+        largest=number(max(real[place].value for place in lost)),
+    )
+
+
+def _happened(results: CodeResults, name: str) -> Mapping[str, str]:
+    """The numbers of the sentence, by the names that its text gives them."""
     cases = {outcome.case: outcome for outcome in results.outcomes[name]}
     real = [o for case, o in cases.items() if case.startswith("real_")]
-    tokens = dict(zip((o.case for o in real), results.residual_tokens, strict=False))
     made = [o for o in cases.values() if not o.case.startswith("real_")]
     if name == "no_keepdim":
         errors = [o.error for o in made if o.error]
@@ -310,14 +344,9 @@ def happened(results: CodeResults, name: str) -> Mapping[str, str]:
     if name == "no_upcast":
         fine = [o.value for o in made if o.verdict in ("same", "close")]
         gone = [o.value for o in made if o.verdict == "zeros"]
-        lost = [o for o in real if o.verdict == "zeros"]
         return {
             "last": f"{max(fine, default=math.nan):g}",
             "first": f"{min(gone, default=math.nan):g}",
-            "lost": str(len(lost)),
-            "real": str(len(real)),
-            "token": literal(visible(tokens[lost[0].case])) if lost else "—",
-            "largest": number(lost[0].value) if lost else "—",
         }
     if name == "wrong_dimension":
         moved = [o.value for o in made if o.case.startswith("wrong")]
@@ -339,9 +368,9 @@ def happened(results: CodeResults, name: str) -> Mapping[str, str]:
         told = results.prediction
         (first, share), (other, other_share) = told.tokens[0], told.tokens_without[0]
         return {
-            "first": f"“{literal(first.strip() or visible(first))}”",
+            "first": literal(visible(first)),
             "first_share": percent(share),
-            "other": f"“{literal(other.strip() or visible(other))}”",
+            "other": literal(visible(other)),
             "other_share": percent(other_share),
             "perplexity": number(told.perplexity),
             "perplexity_without": number(told.perplexity_without),
