@@ -18,6 +18,7 @@ from viz.code_tables import (
     variant_code,
     variant_name,
 )
+from viz.costs import costs_section
 from viz.figures.code import ShareView, share_alt, share_figure
 from viz.predict import predict
 from viz.provenance import checkpoint_provenance
@@ -127,6 +128,8 @@ if bias is not None and source is not None:
         median=number(bias.median, 2),
     )
     st.caption(checkpoint_provenance(page.words, source, origin=lab.origin))
+
+costs_section(page)
 
 with st.expander(page.t("common.deeper")):
     page.prose("code/deeper")

@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import nn
 
 from model_probe import Checkpoint, ProbeError, broken, code_results, code_runs, open_checkpoint, variants
+from model_probe.cli import commands
 from model_probe.code_results import (
     BREAKS,
     CHECKPOINT,
@@ -394,3 +396,18 @@ def test_the_module_of_torch_itself_can_be_compared() -> None:
     assert compare(norm(x, gain), variants.torch_rms_norm(x, gain, EPS)).equal
     with pytest.raises(ValueError, match="another way"):
         variants.OpenNorm(nn.RMSNorm(4), "RMSNorm", "other", EPS)(x, gain)
+
+
+def test_the_command_writes_the_table(tiny_folder, tmp_path: Path) -> None:
+    out = tmp_path / "code.csv"
+    result = CliRunner().invoke(
+        commands, ["code", "--checkpoint", str(tiny_folder("qwen3")), "--out", str(out)]
+    )
+    assert result.exit_code == 0, result.output
+    rows = list(csv.DictReader(out.open(encoding="utf-8")))
+    ours = [
+        r
+        for r in rows
+        if (r["input"], r["dtype"], r["against"]) == ("residual", "bfloat16", "cast_then_gain")
+    ]
+    assert {r["variant"]: r["equal"] for r in ours}[CHECKPOINT] == "True"

@@ -97,12 +97,13 @@ def outcome_table(results: CodeResults, name: str, words: Words) -> str:
         _row(
             case_name(outcome, results, words),
             [
-                number(outcome.value, _DIGITS),
+                _value(outcome),
                 number(outcome.right, _DIGITS),
                 "NaN" if outcome.verdict == "nan" else number(outcome.broken, _DIGITS),
                 words.t(f"code.verdict.{outcome.verdict}"),
             ],
             figure=outcome.case,
+            worded=True,
         )
         for outcome in outcomes
     ]
@@ -181,7 +182,8 @@ def _shape_table(outcomes: Iterable[Outcome], words: Words) -> str:
     for outcome in outcomes:
         out = words.t("code.outcome.refused") if outcome.out_shape is None else shape_text(outcome.out_shape)
         cells = [shape_text(outcome.shape), out, words.t(f"code.verdict.{outcome.verdict}")]
-        rows.append(_row(words.t(f"code.case.no_keepdim.{outcome.case}"), cells, figure=outcome.case))
+        label = words.t(f"code.case.no_keepdim.{outcome.case}")
+        rows.append(_row(label, cells, figure=outcome.case, worded=True))
     heads = [words.t(f"code.outcome.{head}") for head in ("goes_in", "comes_out", "verdict")]
     return _table(words.t("code.break.no_keepdim.caption"), ["", *heads], rows)
 
@@ -230,12 +232,23 @@ def _changed(before: Sequence[str], after: Sequence[str], words: Words) -> str:
     return f'<pre class="lab-code"><code>{"".join(drawn)}</code></pre>'
 
 
-def _row(label: str, cells: Iterable[str], figure: str) -> str:
-    values = "".join(
-        f'<td class="lab-number" data-figure="{escape(figure, quote=True)}">{escape(cell)}</td>'
-        for cell in cells
+def _value(outcome: Outcome) -> str:
+    """The number that decides; on the way to float16's limit with all the digits that it has there."""
+    if outcome.break_name == "no_upcast":
+        return f"{outcome.value:g}"
+    return number(outcome.value, _DIGITS)
+
+
+def _row(label: str, cells: Iterable[str], figure: str, *, worded: bool = False) -> str:
+    """A row of numbers; where it is `worded` the last cell is text, which may wrap."""
+    kinds = ["lab-number", "lab-words"]
+    *firsts, last = [escape(cell) for cell in cells]
+    mark = escape(figure, quote=True)
+    values = "".join(f'<td class="lab-number" data-figure="{mark}">{cell}</td>' for cell in firsts)
+    return (
+        f'<tr><th scope="row">{escape(label)}</th>{values}'
+        f'<td class="{kinds[worded]}" data-figure="{mark}">{last}</td></tr>'
     )
-    return f'<tr><th scope="row">{escape(label)}</th>{values}</tr>'
 
 
 def _table(caption: str, heads: Sequence[str], rows: Sequence[str]) -> str:
