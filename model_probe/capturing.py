@@ -56,7 +56,7 @@ def capture(
     if not records:
         raise ProbeError("no_sites_ran")
     return NormTrace(
-        checkpoint=replace(checkpoint.info, recorded_at=_now()),
+        checkpoint=replace(checkpoint.info, recorded_at=now()),
         prompt=prompt,
         tokens=readable_tokens(checkpoint.tokenizer, kept),
         sites=tuple(record.site_trace(len(kept)) for record in records),
@@ -196,5 +196,6 @@ class _Order:
         )
 
 
-def _now() -> str:
+def now() -> str:
+    """The time, ISO 8601 in UTC."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""The command line: `python -m model_probe list | fetch | capture | gains | record | profiles`.
+"""The command line: `python -m model_probe list | fetch | capture | gains | record | profiles | train`.
 
 Results go to standard output or to `--out`; what is going on goes to standard error. The exit
 status is 0, or 2 with one sentence on standard error. torch is loaded only by what needs it.
@@ -7,21 +7,48 @@ status is 0, or 2 with one sentence on standard error. torch is loaded only by w
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from model_probe.catalog import NAMED, NamedCheckpoint, find, local_checkpoints
 from model_probe.errors import ProbeError
+from model_probe.experiments import CAPITAL
+from model_probe.interventions import KINDS, Intervention, parse, parse_layers
 from model_probe.profiles import DEPTHS, INITIALISATIONS, StackSettings, to_json
 from model_probe.report import Report
+from model_probe.runs import (
+    LAYER_RANGE,
+    LEARNING_RATE_RANGE,
+    NORMS,
+    PLACEMENTS,
+    PRESETS,
+    SEED_RANGE,
+    STEP_RANGE,
+    TEXTS,
+    WARMUP_RANGE,
+    WIDTHS,
+    RunResult,
+    RunSettings,
+    save_runs,
+)
+from model_probe.runs import to_json as runs_json
 from model_probe.storage import size_text
 
 FAILED: Final = 2
 ENDINGS: Final = (".json", ".csv", ".npz")
 RECORDED: Final = "qwen2.5-coder-0.5b"
+OPTIONS: Final = {  # of `train`, that may be given more than once: what they set
+    "norms": "norm",
+    "placements": "placement",
+    "layers": "layers",
+    "widths": "width",
+    "learning_rates": "learning_rate",
+    "warmups": "warmup",
+}
 CONVERSION: Final = (
     "A GGUF file is converted once, to safetensors in the cache: half a billion parameters take about"
     " 45 seconds, 4 GB of memory and 2.5 GB of disk."
@@ -262,7 +289,212 @@ def profiles_command(
     _write(out, lambda: to_json(measured), measured.save)
 
 
-def _write(out: Path | None, to_text: Callable[[], str], save: Callable[[Path], None]) -> None:
+@commands.command("train")
+@click.option(
+    "--preset", type=click.Choice(tuple(PRESETS)),
+    help="The runs of a preset of the app, and whether they show what it says.",
+)  # fmt: skip
+@click.option("--norm", "norms", type=click.Choice(NORMS), multiple=True)
+@click.option("--placement", "placements", type=click.Choice(PLACEMENTS), multiple=True)
+@click.option("--layers", type=click.IntRange(*LAYER_RANGE), multiple=True)
+@click.option("--width", "widths", type=click.Choice(WIDTHS), multiple=True, help="Features of a token.")
+@click.option("--learning-rate", "learning_rates", type=click.FloatRange(*LEARNING_RATE_RANGE), multiple=True)
+@click.option("--warmup", "warmups", type=click.IntRange(*WARMUP_RANGE), multiple=True, help="Steps.")
+@click.option("--steps", type=click.IntRange(*STEP_RANGE), default=RunSettings().steps, show_default=True)
+@click.option(
+    "--seed", "seeds", type=click.IntRange(*SEED_RANGE), multiple=True, default=[0], show_default=True
+)
+@click.option("--text", "texts", type=click.Choice(TEXTS), multiple=True, default=["en"], show_default=True)
+@_out_option
+def train_command(
+    *,
+    preset: str | None,
+    steps: int,
+    seeds: tuple[int, ...],
+    texts: tuple[str, ...],
+    out: Path | None,
+    **asked: tuple[Any, ...],
+) -> None:
+    """Train small character decoders: one run for each combination of what is given more than once.
+
+    The files that ship are made with --preset NAME --seed 0 --seed 1 --seed 2 --text en --text zh and
+    --out model_probe/data/runs/NAME.npz.
+    """
+    chosen = {OPTIONS[name]: dict.fromkeys(values) for name, values in asked.items() if values}
+    seeds, texts = tuple(dict.fromkeys(seeds)), tuple(dict.fromkeys(texts))
+    if preset is None:
+        chosen |= {"seed": dict.fromkeys(seeds), "text": dict.fromkeys(texts)}
+        runs = [
+            RunSettings(steps=steps, **dict(zip(chosen, values, strict=True)))
+            for values in product(*chosen.values())
+        ]
+    elif chosen or steps != RunSettings().steps:
+        raise click.UsageError("A preset goes with --seed, --text and --out; its runs say the rest.")
+    else:
+        runs = [run for text in texts for seed in seeds for run in PRESETS[preset].variant(seed, text)]
+    from model_probe.training import train
+
+    with Report() as report:
+        results = train(runs, report)
+    for run in results:
+        click.echo(_run_line(run), err=True)
+    for line in _checks(preset, results):
+        click.echo(line, err=True)
+    _write(out, lambda: runs_json(results), lambda path: save_runs(results, path))
+
+
+def _checks(preset: str | None, results: Sequence[RunResult]) -> Iterator[str]:
+    """What the preset claims, for each seed and text, and whether it came out."""
+    if preset is None:
+        return
+    size = len(PRESETS[preset].runs)
+    for begin in range(0, len(results), size):
+        runs = results[begin : begin + size]
+        for check in PRESETS[preset].checks:
+            verdict = "holds" if check.holds(runs) else "does not hold"
+            bounds = f"{check.least:g} to {check.most:g}"
+            of = f"seed {runs[0].settings.seed}, {runs[0].settings.text}"
+            yield f"{check.name}, {of}: {check.measure(runs):.4g} ({bounds}) {verdict}"
+
+
+def _run_line(run: RunResult) -> str:
+    """What became of a run, for a person: `rms pre, 6 layers, …: 2.07 nats`."""
+    settings = run.settings
+    ended = f"{run.final_loss:.4g} nats" if run.diverged_at is None else f"diverges at step {run.diverged_at}"
+    norm = "no norm" if settings.norm == "none" else f"{settings.norm} {settings.placement}"
+    rest = f"{settings.layers} layers, learning rate {settings.learning_rate:g}, seed {settings.seed}, {settings.text}"
+    return f"{norm}, {rest}: {ended} ({run.seconds:.1f} s)"
+
+
+def _changes(_: click.Context, __: click.Parameter, written: tuple[str, ...]) -> tuple[Intervention, ...]:
+    try:
+        return tuple(parse(one) for one in written)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _outcomes_out(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+    if path is not None and not path.name.endswith((".json", ".json.gz", ".csv")):
+        raise click.BadParameter(f"{path} ends in neither .json, .json.gz nor .csv.")
+    return path
+
+
+_change_option = click.option(
+    "--change", "changes", multiple=True, callback=_changes, metavar="KIND[=FACTOR][@ROLE,…][:LAYERS]",
+    help=f"What is changed, several times for several changes. Kinds: {', '.join(KINDS)}.",
+)  # fmt: skip
+_prompt_option = click.option(
+    "--prompt", default=CAPITAL, show_default=True, metavar="TEXT", help="The text to run, with no chat template."
+)  # fmt: skip
+_outcomes_out_option = click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), callback=_outcomes_out,
+    metavar="FILE.json|.json.gz|.csv", help="Without it, JSON goes to standard output.",
+)  # fmt: skip
+
+
+@commands.command("intervene")
+@_checkpoint_option
+@_prompt_option
+@_change_option
+@_device_option
+@_dtype_option
+@_outcomes_out_option
+def intervene_command(
+    *,
+    checkpoint: str,
+    prompt: str,
+    changes: tuple[Intervention, ...],
+    device: str,
+    dtype: str,
+    out: Path | None,
+) -> None:
+    """Run a prompt on a changed checkpoint, against the untouched run."""
+    from model_probe.checkpoints import open_checkpoint
+    from model_probe.outcome_files import save_outcomes
+    from model_probe.outcome_files import to_json as to_outcomes_json
+    from model_probe.sweeping import run_changes
+
+    with Report() as report:
+        opened = open_checkpoint(checkpoint, device=device, dtype=dtype, progress=report)
+        outcomes = run_changes(opened, prompt, changes, report)
+    _write(out, lambda: to_outcomes_json(outcomes), lambda path: save_outcomes(outcomes, path))
+
+
+@commands.command("sweep")
+@_checkpoint_option
+@_prompt_option
+@_change_option
+@click.option("--amounts", metavar="K,…", help="Factors; without them, and without --layers, 0.25 to 16.")
+@click.option("--layers", metavar="all|0-3,7", help="One layer at a time instead.")
+@_device_option
+@_dtype_option
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.json|.csv")
+def sweep_command(
+    *,
+    checkpoint: str,
+    prompt: str,
+    changes: tuple[Intervention, ...],
+    amounts: str | None,
+    layers: str | None,
+    device: str,
+    dtype: str,
+    out: Path | None,
+) -> None:
+    """Make one change by several factors, or in one layer after another."""
+    if len(changes) != 1:
+        raise click.UsageError("Give --change once.")
+    if amounts and layers:
+        raise click.UsageError("Give either --amounts or --layers.")
+    if out is not None and out.suffix not in (".json", ".csv"):
+        raise click.BadParameter(f"{out} ends in neither .json nor .csv.")
+    from model_probe.checkpoints import open_checkpoint
+    from model_probe.observing import Experiment
+    from model_probe.sweeping import AMOUNTS, layers_of, points_csv, points_json, sweep
+
+    try:
+        factors = tuple(float(k) for k in amounts.split(",")) if amounts else None
+        chosen = parse_layers(layers) if layers and layers != "all" else None
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if factors is None and layers is None:
+        factors = AMOUNTS
+    with Report() as report:
+        opened = open_checkpoint(checkpoint, device=device, dtype=dtype, progress=report)
+        experiment = Experiment(opened, prompt, progress=report)
+        if layers == "all":
+            chosen = layers_of(opened, changes[0])
+        points = tuple(sweep(experiment, changes[0], amounts=factors, layers=chosen, progress=report))
+    writers = {".json": points_json, ".csv": points_csv}
+    info = experiment.recorded_info
+    _write(
+        out,
+        lambda: points_json(info, prompt, points),
+        lambda path: path.write_text(
+            writers[path.suffix](info, prompt, points), encoding="utf-8", newline=""
+        ),
+    )
+
+
+@commands.command("experiments")
+@click.option("--checkpoint", default=RECORDED, show_default=True, metavar="NAME|DIR|FILE.gguf|HUB-ID")
+@_outcomes_out_option
+def experiments_command(checkpoint: str, out: Path | None) -> None:
+    """Run the six guided experiments and rewrite the outcomes that ship with the app."""
+    from model_probe.checkpoints import open_checkpoint
+    from model_probe.experiments import SHIPPED
+    from model_probe.outcome_files import save_outcomes
+    from model_probe.sweeping import run_all
+
+    with Report() as report:
+        # on the CPU in float32, whatever else there is: anybody can then measure it again
+        opened = open_checkpoint(checkpoint, device="cpu", dtype="float32", progress=report)
+        outcomes = run_all(opened, CAPITAL, report)
+    path = out or SHIPPED
+    _write(path, str, lambda path: save_outcomes(outcomes, path))
+    click.echo(path)
+
+
+def _write(out: Path | None, to_text: Callable[[], str], save: Callable[[Path], object]) -> None:
     """To standard output as UTF-8 whatever the locale, or to a file."""
     if out is None:
         click.echo(to_text().encode("utf-8"))

@@ -38,9 +38,21 @@ SENTENCES: dict[str, str] = {
     "no_sites_ran": "None of the norms ran during the pass, so there is nothing to show.",
     # the labs
     "stack_too_large": "{layers} layers of width {hidden_size} are too much for this laboratory; at that width it takes {most}.",
+    # intervening
+    "no_norm_chosen": "No norm of this checkpoint lies in those layers with those roles, so nothing would change.",
+    "norm_runs_twice": "{name} runs more than once in a pass; choose all its calls or none.",
+    "norm_not_rebuilt": "The output of {name} cannot be rebuilt from its input, so it can only be scaled.",
+    "no_rms_given": "No RMS is known for {name}.",
+    "no_such_layer": "There is no layer {layer} in this checkpoint.",
+    "no_softmax": "Layer {layer} has no softmax attention, so it has no logits, values or biases to scale.",
+    "soft_cap": "The attention logits of this checkpoint pass a soft cap before the softmax, so a factor is not what the softmax sees.",
+    "no_value_projection": "Layer {layer} has no value projection of its own.",
+    "no_bias": "Layer {layer} has no query, key or value bias.",
+    "unknown_head": "The logits of {architecture} do not follow from its last hidden state, so what a change does to them cannot be read.",
     # files
     "not_a_trace": "{path} is not a trace of this program ({reason}).",
     "not_a_recording": "{path} is not a recording of this program ({reason}).",
+    "not_outcomes": "{path} holds no outcomes of this program ({reason}).",
     "not_profiles": "{path} holds no profiles of this program ({reason}).",
     "not_runs": "{path} holds no runs of this program ({reason}).",
 }

@@ -24,6 +24,7 @@ STAGES: Final = (
     "compile",  # norms are compiled
     "costs",  # norms are timed
     "compare",  # the norms of the code lab
+    "intervene",  # the changed checkpoint runs
     "train",  # small decoders
 )
 

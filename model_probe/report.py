@@ -25,6 +25,7 @@ STAGE_TEXTS: Final = {
     "compile": "Compiling the norms",
     "costs": "Timing the norms",
     "compare": "Comparing the norms",
+    "intervene": "Intervening",
     "train": "Training",
 }
 _WIDEST: Final = 100  # columns of a bar
