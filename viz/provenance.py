@@ -101,6 +101,17 @@ def trained_provenance(words: Words, began: datetime, torch: str) -> str:
     )
 
 
+def costs_provenance(words: Words, made: Provenance) -> str:
+    """The line of timings that were taken on this machine just now."""
+    return words.t(
+        "code.costs.provenance",
+        date=format_date(datetime.fromisoformat(made.recorded_at), format="long", locale=words.lang),
+        dtype=made.dtype,
+        device=made.device,
+        torch=literal(made.torch),
+    )
+
+
 def _shortened(prompt: str) -> str:
     """The prompt's beginning, ended at a word where one ends nearby."""
     if len(prompt) <= _PROMPT_CHARS:
