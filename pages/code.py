@@ -115,6 +115,8 @@ else:
         st.html(outcome_table(lab.results, broken, page.words))
     st.caption(lab_provenance(page.words, lab.results, lab.origin, broken))
 
+costs_section(page)
+
 st.header(page.t("code.heading.keep"), anchor=False)
 page.prose("code/keep")
 lab = code_lab.with_checkpoint()
@@ -128,8 +130,6 @@ if bias is not None and source is not None:
         median=number(bias.median, 2),
     )
     st.caption(checkpoint_provenance(page.words, source, origin=lab.origin))
-
-costs_section(page)
 
 with st.expander(page.t("common.deeper")):
     page.prose("code/deeper")
