@@ -29,7 +29,7 @@ from viz.jobs import Job, Turns
 from viz.training import Training
 
 SMALL = RunSettings(layers=1, steps=20)
-LONG = RunSettings(layers=1, steps=1000)
+LONG = RunSettings(layers=4, width=128, steps=1000)
 PATIENCE = 60
 
 

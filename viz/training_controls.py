@@ -91,7 +91,8 @@ def run_controls(page: Page) -> None:
     runs = chosen_runs()
     called = names(runs, page.words)
     edited = min(max(st.session_state.get(_EDITED) or 1, 1), len(runs))
-    st.session_state[_EDITED] = edited
+    if st.session_state.get(_EDITED) != edited:
+        st.session_state[_EDITED] = edited
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="train-runs"):
         st.segmented_control(
             page.t("train.edit"),
@@ -249,9 +250,12 @@ def _change(name: str) -> None:
 
 
 def _kept(run: RunSettings, name: str) -> str:
-    """The widget's key, its value set to the run's."""
-    st.session_state[_FIELD + name] = getattr(run, name)
-    return _FIELD + name
+    """The widget's key, its value set to the run's; left alone where it is that already, as a set value would undo
+    what the reader is just typing."""
+    key, value = _FIELD + name, getattr(run, name)
+    if st.session_state.get(key) != value:
+        st.session_state[key] = value
+    return key
 
 
 def _one(page: Page, run: RunSettings, name: str, options: Sequence[Any], *, disabled: bool = False) -> None:
