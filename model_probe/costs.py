@@ -4,8 +4,9 @@
     costs.over_floor("rms_norm", "fused", hidden_size=896, tokens=512).median
     costs.ratio("fused", hidden_size=896, tokens=512)      LayerNorm's time / RMSNorm's, with its spread
 
-`eager` is the formula written out in torch, an operation at a time; `fused` is torch's own function, `compiled` the
-formula put through torch.compile, where a compiler works. Everything is timed in turn, round by round, on one thread:
+`eager` is the formula written out in torch, an operation at a time; `fused` is torch's own function, which is one
+operation only where torch has a kernel for it (`operations` counts them); `compiled` is the formula put through
+torch.compile, where a compiler works. Everything is timed in turn, round by round, on one thread:
 what else the machine does then meets all alike. The floor is what no norm can fall below: the bytes that it has to
 read and write at least, at the bandwidth of a plain copy of as many rows, measured in the same rounds. torch is
 imported when something is measured, not before.
@@ -137,6 +138,7 @@ class Costs:
     copies: tuple[CopyTiming, ...]
     not_compiled: str | None  # why `compiled` is missing: "no_compiler" or "failed"; None where it is there
     share: NormShare | None  # None where no checkpoint was given
+    operations: Mapping[str, int]  # of which torch's own function is made here, by norm; fused is 1
     provenance: Provenance
 
     @property
@@ -212,7 +214,8 @@ def measure_costs(
             share = norm_share(checkpoint(progress), progress=progress)
     recorded_at = datetime.now(UTC).isoformat(timespec="seconds")
     made = Provenance(str(torch.__version__), "float32", "cpu", recorded_at)
-    return Costs(tuple(timings), tuple(copies), not_compiled, share, made)
+    operations = {name: _operations(norm) for name, norm in FUSED.items()}
+    return Costs(tuple(timings), tuple(copies), not_compiled, share, operations, made)
 
 
 def norm_share(
@@ -342,6 +345,26 @@ def _given(size: Size) -> tuple[Tensor, Tensor, Tensor]:
     x = random.standard_normal((size.tokens, size.hidden_size), dtype=np.float32)
     gain, bias = random.uniform(0.5, 1.5, (2, size.hidden_size)).astype(np.float32)
     return torch.from_numpy(x), torch.from_numpy(gain), torch.from_numpy(bias)
+
+
+def _operations(norm: Norm) -> int:
+    """Of how many operations of torch a call of the norm is made, on the CPU in float32."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen: list[str] = []
+
+    class Counting(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    given = _given(Size(HIDDEN_SIZES[0], 2))
+    with torch.no_grad(), Counting():
+        norm(*given)
+    return len(seen)
 
 
 def _time_size(

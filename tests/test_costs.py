@@ -41,7 +41,7 @@ def made(rms: tuple[float, ...], layer: tuple[float, ...], copy: tuple[float, ..
     timings = tuple(
         Timing(norm, "fused", SMALL, taken) for norm, taken in zip(NORMS, (rms, layer), strict=True)
     )
-    return Costs(timings, (CopyTiming(SMALL, copy),), "no_compiler", None, MADE)
+    return Costs(timings, (CopyTiming(SMALL, copy),), "no_compiler", None, {}, MADE)
 
 
 def test_the_floor_is_the_bytes_at_the_fastest_copys_bandwidth() -> None:
@@ -73,6 +73,12 @@ def test_every_way_is_the_same_norm() -> None:
             torch.testing.assert_close(
                 way(x, gain, bias).double(), torch.from_numpy(expected[norm]), rtol=1e-5, atol=1e-5
             )
+
+
+def test_the_operations_of_a_norm_are_counted() -> None:
+    assert module._operations(EAGER["rms_norm"]) == 6  # square, mean, + ε, rsqrt, × x, × gain
+    assert module._operations(FUSED["layer_norm"]) == 1
+    assert module._operations(FUSED["rms_norm"]) >= 1
 
 
 def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,6 +133,12 @@ def _outcome(page: Page, costs: Costs, size: Size, guess: Prediction) -> None:
     st.html(ratio_table(costs, size, words))
     st.caption(source)
     page.prose("code/costs_why")
+    fused = costs.operations["rms_norm"] == costs.operations["layer_norm"] == 1
+    page.say(
+        f"code.costs.{'both_fused' if fused else 'operations'}",
+        rms=costs.operations["rms_norm"],
+        layer=costs.operations["layer_norm"],
+    )
     if costs.share is None:
         st.markdown(page.t("code.costs.no_checkpoint"))
         return
