@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from model_probe.broken import run_breaks
 from model_probe.capturing import forward, token_ids
 from model_probe.code_results import Bias, CodeResults, Prediction, Provenance, load_code_results
+from model_probe.errors import ProbeError
 from model_probe.presets import DEFAULT, PRESETS
 from model_probe.progress import Progress, silent
 from model_probe.sites import NormSite
@@ -87,8 +88,6 @@ def take_residual(checkpoint: Checkpoint, layer: int = LAYER, tokens: int = TOKE
     Raises:
         ProbeError: `no_sites_ran` when the model bypassed its hook.
     """
-    from model_probe.errors import ProbeError
-
     sites = depth_sites(checkpoint.sites, checkpoint.info.hidden_size)
     numbered = [site for site in sites if site.layer is not None and site.layer <= layer]
     site = next((s for s in reversed(numbered) if s.role == "attention_input"), (numbered or list(sites))[-1])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+from axe_playwright_python.sync_playwright import Axe
 from browser.conftest import Open
 from browser.server import Server
 from playwright.sync_api import Page, expect
@@ -48,3 +50,13 @@ def test_a_run_here_says_so(fresh_app: Callable[..., Server], open_address: Open
     expect(page.get_by_text(here).first).to_be_visible(timeout=60_000)
     expect(page.get_by_role("button", name=ENGLISH.t("code.run.stop"))).to_have_count(0)
     assert "Traceback" not in server.log()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_accessibility_rules_hold_for_the_answers_too(app: Server, open_address: Open, scheme: str) -> None:
+    page = open_address(f"{app.url}/code?lang=en", width=390, color_scheme=scheme)
+    show(page)
+    expect(page.locator(".lab-code-table")).to_have_count(2)
+    expect(page.locator("[data-stale=true]")).to_have_count(0)
+    violations = Axe().run(page).response["violations"]
+    assert [v["id"] for v in violations if v["impact"] in ("serious", "critical")] == []
