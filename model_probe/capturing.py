@@ -187,7 +187,8 @@ class _Order:
         """Of [5, rows]."""
         l2, mean, std, abs_max, _ = numbers
         if len(l2) == self.tokens:
-            return Statistics(*numbers[:4].astype(np.float32))
+            with np.errstate(over="ignore"):  # what float32 cannot hold is infinite there
+                return Statistics(*numbers[:4].astype(np.float32))
         return Statistics(
             l2=self.root_mean_square(l2),
             mean=self._by_token(mean).mean(axis=1).astype(np.float32),

@@ -46,6 +46,8 @@ class Intervention:
             needed = "needs an amount" if self.amount is None else "takes no amount"
             if self.kind != "fixed_rms":
                 raise ValueError(f"{self.kind} {needed}")
+        if self.amount is not None and not math.isfinite(self.amount):
+            raise ValueError(f"{self.amount} is not a finite number")
         if self.roles is not None and self.kind not in NORM_KINDS:
             raise ValueError(f"{self.kind} is not done at a norm, so it takes no roles")
 
@@ -82,8 +84,6 @@ def parse(written: str) -> Intervention:
         amount = float(found["amount"]) if found["amount"] else None
     except ValueError:
         raise ValueError(f"{found['amount']!r} is not a number") from None
-    if amount is not None and not math.isfinite(amount):
-        raise ValueError(f"{found['amount']!r} is not a finite number")
     layers = parse_layers(found["layers"]) if found["layers"] else None
     return Intervention(found["kind"], amount, layers, None if roles is None else tuple(roles))
 

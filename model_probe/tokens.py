@@ -27,6 +27,8 @@ def readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: Iterable[int]) -> t
     for position, (id_, spelling) in enumerate(zip(ids, spellings, strict=True)):
         if id_ in added:
             tokens.append(Token(position, id_, added[id_].content, special=True))
+        elif spelling is None:  # the embedding has more rows than the tokenizer has tokens
+            tokens.append(Token(position, id_, f"<{id_}>", special=False))
         else:
             text = _from_bytes(spelling, alphabet) if alphabet else spelling.replace("▁", " ")
             tokens.append(Token(position, id_, text, special=False))

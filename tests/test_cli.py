@@ -310,3 +310,41 @@ with Report() as report:
 
 def test_every_stage_has_words() -> None:
     assert tuple(STAGE_TEXTS) == STAGES
+
+
+def test_a_changed_checkpoint_is_run_and_written(
+    tiny_folder: Folder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    base = ("intervene", "--checkpoint", tiny_folder("qwen3"), "--prompt", RIVER)
+    ran = Ran(capfd, *base, "--change", "output_scale=2@attention_input:0", "--change", "value_scale=2")
+    assert ran.status == 0, ran.err
+    written = json.loads(ran.out)
+    assert written["format"] == "rmsnorm-outcomes/1"
+    changed = written["experiments"]["free"]["changes"]
+    assert [it["kind"] for it in changed["interventions"]] == ["output_scale", "value_scale"]
+    assert changed["interventions"][0]["layers"] == [0]
+    assert changed["perplexity"] != written["untouched"]["perplexity"]
+    out = tmp_path / "outcomes.csv"
+    assert Ran(capfd, *base, "--change", "no_division", "--out", out).status == 0
+    assert [row["case"] for row in csv.DictReader(out.open(newline=""))] == ["untouched", "changes"]
+    assert "no_division takes no amount" in one_sentence(Ran(capfd, *base, "--change", "no_division=3"))
+    assert "no query, key or value bias" in one_sentence(Ran(capfd, *base, "--change", "bias_scale=2"))
+    assert ".json" in one_sentence(Ran(capfd, *base, "--out", tmp_path / "outcomes.npz"))
+
+
+def test_a_sweep_is_written_point_by_point(
+    tiny_folder: Folder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    base = ("sweep", "--checkpoint", tiny_folder("qwen3"), "--prompt", RIVER)
+    ran = Ran(capfd, *base, "--change", "output_scale=1@attention_input", "--amounts", "0.5,1,2")
+    assert ran.status == 0, ran.err
+    points = json.loads(ran.out)["points"]
+    assert [point["amount"] for point in points] == [0.5, 1, 2]
+    assert points[1]["mean_kl"] < 1e-6 < points[0]["mean_kl"]
+    out = tmp_path / "sweep.csv"
+    assert Ran(capfd, *base, "--change", "no_division", "--layers", "all", "--out", out).status == 0
+    assert [row["layer"] for row in csv.DictReader(out.open(newline=""))] == ["0", "1"]
+    assert "once" in one_sentence(Ran(capfd, *base))
+    wrong = Ran(capfd, *base, "--change", "no_division", "--layers", "one")
+    assert "are not layers" in one_sentence(wrong)
+    assert "no norm" in one_sentence(Ran(capfd, *base, "--change", "no_division", "--layers", "7")).lower()
