@@ -324,10 +324,11 @@ def train_command(
     seeds, texts = tuple(dict.fromkeys(seeds)), tuple(dict.fromkeys(texts))
     if preset is None:
         chosen |= {"seed": dict.fromkeys(seeds), "text": dict.fromkeys(texts)}
-        runs = [
-            RunSettings(steps=steps, **dict(zip(chosen, values, strict=True)))
-            for values in product(*chosen.values())
-        ]
+        combinations = [dict(zip(chosen, values, strict=True)) for values in product(*chosen.values())]
+        try:
+            runs = [RunSettings(steps=steps, **one) for one in combinations]
+        except ValueError as error:  # NaN is within click's ranges
+            raise click.BadParameter(str(error)) from None
     elif chosen or steps != RunSettings().steps:
         raise click.UsageError("A preset goes with --seed, --text and --out; its runs say the rest.")
     else:

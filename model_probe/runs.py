@@ -1,6 +1,6 @@
 """Small trainings, as settings and results: what `model_probe.training` runs, what ships, and what is claimed of it.
 
-No torch in here: the recorded runs of the presets are read with the standard library alone.
+No torch in here: the recorded runs of the presets are read with NumPy alone.
 
     runs = load_recorded("depth")
     runs[1].settings.placement, runs[1].final_loss, runs[1].steps[0].gradient_norm
@@ -8,7 +8,7 @@ No torch in here: the recorded runs of the presets are read with the standard li
 JSON: `{"format": "rmsnorm-runs/1", "runs": [{"settings": {...}, "provenance": {...}, "diverged_at": null,
 "sample": "...", "loss": [...], "gradient_norm": [...], "residual_l2": [...]}]}`, one entry a step, from step 1;
 what is not finite is one of the strings "nan", "inf" and "-inf". CSV: one row a run and step. NPZ: one array a
-run and series, `<run>.<series>`, and `header`, the rest as JSON.
+run and series, `<run>.<series>`, float32 as it was measured, and `header`, the rest as JSON.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
+from zipfile import BadZipFile
+
+import numpy as np
 
 from model_probe.errors import ProbeError
 
@@ -58,7 +61,7 @@ class RunSettings:
     width: int = 32  # hidden_size, features of a token: one of WIDTHS
     learning_rate: float = 1e-3  # Adam's, after the warm-up
     warmup: int = 0  # steps in which the learning rate rises linearly to its value
-    steps: int = 200
+    steps: int = 300
     seed: int = 0  # of the weights and the batches
     text: str = "en"  # one of TEXTS
 
@@ -95,9 +98,7 @@ class RunResult:
     settings: RunSettings
     steps: tuple[Step, ...]
     diverged_at: int | None  # the step where it began, or None
-    sample: (
-        str  # text of the model's own, drawn with the run's seed; empty where it has no probabilities left
-    )
+    sample: str  # drawn by the model with the run's seed; empty where it has no probabilities any more
     seconds: float  # of training, on the machine and with the threads that it had
     recorded_at: str  # ISO 8601, UTC
     torch: str  # version
@@ -138,11 +139,11 @@ def corpus(name: str) -> Corpus:
     return Corpus(name, text, "".join(sorted(set(text))))
 
 
-def diverged_at(losses: list[float], uniform_loss: float) -> int | None:
+def diverged_at(losses: Sequence[float], uniform_loss: float) -> int | None:
     """The step (from 1) where a run began to diverge, or None.
 
     It diverges where its loss is not finite, or stays above DIVERGED_LOSS times the uniform loss for DIVERGED_STEPS
-    steps running; a peak that it comes down from is none.
+    steps running, and began with the first of these. A peak that it comes down from is none.
     """
     above = 0
     for step, loss in enumerate(losses, 1):
@@ -156,7 +157,7 @@ def diverged_at(losses: list[float], uniform_loss: float) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that a preset claims, as a number of its runs and where that number lies."""
+    """One thing that a preset claims: a number of its runs, and between what it lies."""
 
     name: str  # a code
     measure: Callable[[Sequence[RunResult]], float]  # of the preset's runs, in their order
@@ -164,7 +165,7 @@ class Check:
     most: float
 
     def holds(self, results: Sequence[RunResult]) -> bool:
-        """Whether the number is between `least` and `most`; NaN is not."""
+        """Whether the number lies between `least` and `most`; NaN does not."""
         return self.least <= self.measure(results) <= self.most
 
 
@@ -173,12 +174,12 @@ class Preset:
     """Runs that belong side by side, and what they show."""
 
     name: str
-    runs: tuple[RunSettings, ...]  # at most four
+    runs: tuple[RunSettings, ...]  # at most four, of seed 0 on the English text
     checks: tuple[Check, ...]
 
-    def with_seed(self, seed: int) -> tuple[RunSettings, ...]:
-        """The runs with other weights and batches."""
-        return tuple(replace(run, seed=seed) for run in self.runs)
+    def variant(self, seed: int = 0, text: str = "en") -> tuple[RunSettings, ...]:
+        """The runs with the weights and batches of another seed, and on another text."""
+        return tuple(replace(run, seed=seed, text=text) for run in self.runs)
 
 
 def smoothed(losses: Sequence[float], window: int = LAST) -> list[float]:
@@ -192,28 +193,63 @@ def largest_gap(first: RunResult, second: RunResult) -> float:
     return max(abs(one - other) for one, other in pairs)
 
 
+def learned(run: RunResult) -> float:
+    """The final loss as a multiple of the text's frequency loss: a run that is not below 1 has learned no context."""
+    return run.final_loss / corpus(run.settings.text).frequency_loss
+
+
+def _learned(place: int) -> Callable[[Sequence[RunResult]], float]:
+    return lambda runs: learned(runs[place])
+
+
+def _diverged(place: int) -> Callable[[Sequence[RunResult]], float]:
+    return lambda runs: math.inf if (at := runs[place].diverged_at) is None else at
+
+
+# The bounds leave room around what came out with RECORDED_SEEDS on each of TEXTS (--preset prints it).
 PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
     {
         preset.name: preset
         for preset in (
-            Preset("norms", (RunSettings(norm="rms"), RunSettings(norm="layer")), ()),
+            Preset(
+                "norms",
+                (RunSettings(norm="rms", learning_rate=3e-3), RunSettings(norm="layer", learning_rate=3e-3)),
+                (
+                    Check("curves_coincide", lambda runs: largest_gap(runs[0], runs[1]), 0.0, 0.1),
+                    Check("rms_learns", _learned(0), 0.0, 0.75),
+                    Check("layer_learns", _learned(1), 0.0, 0.75),
+                ),
+            ),
             Preset(
                 "depth",
-                tuple(
-                    RunSettings(placement=placement, layers=layers)
-                    for placement in ("post", "pre")
-                    for layers in (6, 24)
+                (
+                    RunSettings(placement="post", layers=6),
+                    RunSettings(placement="post", layers=24),
+                    RunSettings(placement="pre", layers=6),
+                    RunSettings(placement="pre", layers=24),
                 ),
-                (),
+                (
+                    Check("post_6_learns", _learned(0), 0.0, 0.9),
+                    Check("post_24_is_stuck", _learned(1), 0.97, 1.03),
+                    Check("pre_6_learns", _learned(2), 0.0, 0.8),
+                    Check("pre_24_learns", _learned(3), 0.0, 0.8),
+                ),
             ),
             Preset(
                 "no_norm",
-                tuple(
-                    RunSettings(norm=norm, learning_rate=rate)
-                    for norm in ("none", "rms")
-                    for rate in (1e-3, 3e-2)
+                (
+                    RunSettings(norm="none", learning_rate=1e-3),
+                    RunSettings(norm="none", learning_rate=1e-2),
+                    RunSettings(norm="rms", learning_rate=1e-3),
+                    RunSettings(norm="rms", learning_rate=1e-2),
                 ),
-                (),
+                (
+                    Check("small_rate_learns", _learned(0), 0.0, 0.93),
+                    Check("large_rate_diverges", _diverged(1), 2, 290),
+                    Check("large_rate_stays_lost", _learned(1), 1.2, math.inf),
+                    Check("rms_small_rate_learns", _learned(2), 0.0, 0.8),
+                    Check("rms_large_rate_learns", _learned(3), 0.0, 0.75),
+                ),
             ),
         )
     }
@@ -222,11 +258,25 @@ RECORDED_SEEDS: Final = (0, 1, 2)
 
 
 @cache
-def load_recorded(preset: str, seed: int = 0) -> tuple[RunResult, ...]:
-    """The runs of a preset that ship, with a seed of RECORDED_SEEDS. Raises KeyError for another preset or seed."""
-    wanted = PRESETS[preset].with_seed(seed)
-    recorded = {run.settings: run for run in load_runs(_DATA / "runs" / f"{preset}.json")}
-    return tuple(recorded[settings] for settings in wanted)
+def load_recorded(preset: str, seed: int = 0, text: str = "en") -> tuple[RunResult, ...]:
+    """The runs of a preset that ship, in its order: a seed of RECORDED_SEEDS on one of TEXTS.
+
+    Raises KeyError for another preset, seed or text.
+    """
+    recorded = _recorded(preset)
+    if (seed, text) not in recorded:
+        raise KeyError((preset, seed, text))
+    return recorded[seed, text]
+
+
+@cache
+def _recorded(preset: str) -> Mapping[tuple[int, str], tuple[RunResult, ...]]:
+    runs = {run.settings: run for run in load_runs(_DATA / "runs" / f"{PRESETS[preset].name}.npz")}
+    return {
+        (seed, text): tuple(runs[settings] for settings in PRESETS[preset].variant(seed, text))
+        for seed in RECORDED_SEEDS
+        for text in TEXTS
+    }
 
 
 def save_runs(runs: Sequence[RunResult], path: str | Path) -> None:
@@ -244,21 +294,51 @@ def save_runs(runs: Sequence[RunResult], path: str | Path) -> None:
 
 
 def load_runs(path: str | Path) -> tuple[RunResult, ...]:
-    """Read the JSON that `save_runs` wrote.
+    """Read the JSON or NPZ that `save_runs` wrote.
 
     Raises:
         ProbeError: `not_found`, or `not_runs` with the reason.
     """
+    path = Path(path)
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-        if document["format"] != FORMAT:
-            raise ValueError(f"its format is not {FORMAT}")
-        return tuple(map(_from_entry, document["runs"]))
+        read = _read_npz if path.suffix == ".npz" else _read_json
+        return read(path)
     except FileNotFoundError:
         raise ProbeError("not_found", path=path) from None
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, BadZipFile, EOFError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise ProbeError("not_runs", path=Path(path).name, reason=reason[:120]) from None
+        raise ProbeError("not_runs", path=path.name, reason=reason[:120]) from None
+
+
+def _read_json(path: Path) -> tuple[RunResult, ...]:
+    entries = _entries(json.loads(path.read_text(encoding="utf-8")))
+    return tuple(_result(entry, [[float(x) for x in entry[name]] for name in SERIES]) for entry in entries)
+
+
+def _read_npz(path: Path) -> tuple[RunResult, ...]:
+    with np.load(path, allow_pickle=False) as file:
+        entries = _entries(json.loads(str(file["header"])))
+        return tuple(
+            _result(entry, [file[f"{number}.{name}"].astype(np.float64).tolist() for name in SERIES])
+            for number, entry in enumerate(entries)
+        )
+
+
+def _entries(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    if document["format"] != FORMAT:
+        raise ValueError(f"its format is not {FORMAT}")
+    return list(document["runs"])
+
+
+def _result(entry: Mapping[str, Any], columns: Sequence[Sequence[float]]) -> RunResult:
+    figures = zip(*columns, strict=True)
+    return RunResult(
+        settings=RunSettings(**entry["settings"]),
+        steps=tuple(Step(number, *values) for number, values in enumerate(figures, 1)),
+        diverged_at=entry["diverged_at"],
+        sample=entry["sample"],
+        **entry["provenance"],
+    )
 
 
 def to_json(runs: Sequence[RunResult]) -> str:
@@ -281,10 +361,8 @@ def to_csv(runs: Sequence[RunResult]) -> str:
 
 
 def _to_npz(runs: Sequence[RunResult]) -> bytes:
-    import numpy as np
-
     arrays: dict[str, Any] = {
-        f"{number}.{name}": np.array([getattr(step, name) for step in run.steps], dtype=np.float64)
+        f"{number}.{name}": np.array([getattr(step, name) for step in run.steps], dtype=np.float32)
         for number, run in enumerate(runs)
         for name in SERIES
     }
@@ -310,15 +388,3 @@ def _columns(run: RunResult) -> dict[str, list[float | str]]:
 
 def _written(value: float) -> float | str:
     return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else str(value)
-
-
-def _from_entry(entry: Mapping[str, Any]) -> RunResult:
-    columns = zip(*([float(value) for value in entry[name]] for name in SERIES), strict=True)
-    steps = tuple(Step(number, *figures) for number, figures in enumerate(columns, 1))
-    return RunResult(
-        settings=RunSettings(**entry["settings"]),
-        steps=steps,
-        diverged_at=entry["diverged_at"],
-        sample=entry["sample"],
-        **entry["provenance"],
-    )

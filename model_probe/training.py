@@ -8,7 +8,7 @@ A layer is causal attention and an MLP, each on a branch of its own:
 
 Weights are Xavier-normal and the same for every norm and placement of a seed, without biases; gains start at 1.
 What stands before the first layer (character + position) has a mean square of about 1, so that post-norm
-neither shrinks nor stretches it at once. The head starts small: every run begins near the uniform loss. Adam,
+neither shrinks nor stretches it at once. The head starts small: with norms, a run begins near the uniform loss. Adam,
 no weight decay, no clipping, a constant learning rate after the warm-up: nothing that would hide what the norm
 does.
 """
@@ -16,7 +16,7 @@ does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from time import perf_counter
@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everywhere in this field
 
+from model_probe.progress import Progress, silent
 from model_probe.runs import RunResult, RunSettings, Step, corpus, diverged_at
 
 CONTEXT: Final = 32  # characters that are read at once
@@ -102,7 +103,9 @@ def _norm(settings: RunSettings) -> nn.Module:
 
 def decoder(settings: RunSettings, vocabulary: int) -> Decoder:
     """The decoder of these settings before its first step, float32. NumPy's numbers: the same on every machine."""
-    model = Decoder(settings, vocabulary)
+    with torch.device("meta"):  # no numbers of torch's: they would come from, and move, everybody's generator
+        model = Decoder(settings, vocabulary)
+    model.to_empty(device="cpu")
     random = np.random.default_rng([settings.seed, _WEIGHTS])
     deviations = {
         "characters.weight": math.sqrt(0.5),
@@ -118,7 +121,22 @@ def decoder(settings: RunSettings, vocabulary: int) -> Decoder:
                 deviation = deviations.get(name, math.sqrt(2 / (fan_in + fan_out)))
                 drawn = random.standard_normal(tuple(weight.shape), dtype=np.float32)
                 weight.copy_(torch.from_numpy(drawn) * deviation)
+            else:
+                weight.fill_(0.0 if name.endswith("bias") else 1.0)  # a norm's
     return model
+
+
+def train(runs: Sequence[RunSettings], progress: Progress | None = None) -> tuple[RunResult, ...]:
+    """All of these runs to their ends, one after the other."""
+    progress = progress or silent
+    results, steps, made = [], sum(settings.steps for settings in runs), 0
+    for settings in runs:
+        run = Run(settings)
+        for step in run.advance():
+            progress("train", (made + step.step) / steps)
+        made += settings.steps
+        results.append(run.result())
+    return tuple(results)
 
 
 class Run:
@@ -176,15 +194,17 @@ class Run:
             self.steps.append(made)
             yield made
 
+    def batch(self, step: int) -> Tensor:
+        """Pieces of the text, as ids [BATCH, CONTEXT + 1]: a step's own, whatever was run before it."""
+        random = np.random.default_rng([self.settings.seed, _BATCHES, step])
+        begins = torch.from_numpy(random.integers(len(self._ids) - CONTEXT, size=BATCH))
+        return self._ids[begins[:, None] + torch.arange(CONTEXT + 1)]
+
     def _step(self) -> Step:
         step = self.step + 1
         for group in self._adam.param_groups:
             group["lr"] = self.settings.learning_rate * min(1.0, step / (self.settings.warmup + 1))
-        random = np.random.default_rng(
-            [self.settings.seed, _BATCHES, step]
-        )  # of its own: a run can be resumed
-        begins = torch.from_numpy(random.integers(len(self._ids) - CONTEXT, size=BATCH))
-        pieces = self._ids[begins[:, None] + torch.arange(CONTEXT + 1)]  # [BATCH, CONTEXT + 1]
+        pieces = self.batch(step)
         scores, residual = self._model(pieces[:, :-1])
         loss = F.cross_entropy(scores.flatten(0, 1), pieces[:, 1:].flatten())
         self._adam.zero_grad()
