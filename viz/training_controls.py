@@ -91,12 +91,11 @@ def run_controls(page: Page) -> None:
     runs = chosen_runs()
     called = names(runs, page.words)
     edited = min(max(st.session_state.get(_EDITED) or 1, 1), len(runs))
-    if st.session_state.get(_EDITED) != edited:
-        st.session_state[_EDITED] = edited
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="train-runs"):
         st.segmented_control(
             page.t("train.edit"),
             range(1, len(runs) + 1),
+            default=_held(_EDITED, edited),
             required=True,
             key=_EDITED,
             format_func=lambda n: page.t("train.numbered", n=n, name=called[n - 1]),
@@ -130,10 +129,7 @@ def _settings(page: Page, run: RunSettings) -> None:
     with time_:
         _slider(page, run, "warmup", WARMUP_RANGE, step=10)
         _slider(page, run, "steps", STEP_RANGE, step=10)
-        key = _kept(run, "seed")
-        st.number_input(
-            page.t("train.setting.seed"), *SEED_RANGE, step=1, key=key, on_change=_change, args=("seed",)
-        )
+        _seed(page, run)
 
 
 def own_runs(page: Page) -> None:
@@ -249,40 +245,51 @@ def _change(name: str) -> None:
     choose_runs(runs)
 
 
-def _kept(run: RunSettings, name: str) -> str:
-    """The widget's key, its value set to the run's; left alone where it is that already, as a set value would undo
-    what the reader is just typing."""
-    key, value = _FIELD + name, getattr(run, name)
-    if st.session_state.get(key) != value:
-        st.session_state[key] = value
-    return key
+def _held(key: str, value: Any) -> Any:
+    """The value to give a widget of this key at its making, None where it has just been set to it.
+
+    It is set only where it is not that already, as a set value undoes what the reader is just typing; and it is
+    given as the widget's own start all the same, as a browser that has lost the widget begins there again.
+    """
+    if st.session_state.get(key, value) == value:
+        return value
+    st.session_state[key] = value
+    return None
 
 
 def _one(page: Page, run: RunSettings, name: str, options: Sequence[Any], *, disabled: bool = False) -> None:
     shown: Callable[[Any], str] = (
         str if name == "width" else lambda option: page.t(f"train.name.{name}.{option}")
     )
+    key = _FIELD + name
     st.segmented_control(
-        page.t(f"train.setting.{name}"), options, required=True, key=_kept(run, name), format_func=shown,
-        on_change=_change, args=(name,), disabled=disabled, wrap=True,
+        page.t(f"train.setting.{name}"), options, default=_held(key, getattr(run, name)), required=True, key=key,
+        format_func=shown, on_change=_change, args=(name,), disabled=disabled, wrap=True,
     )  # fmt: skip
 
 
 def _slider(page: Page, run: RunSettings, name: str, ends: tuple[int, int], step: int = 1) -> None:
+    key = _FIELD + name
     st.slider(
-        page.t(f"train.setting.{name}"),
-        *ends,
-        step=step,
-        key=_kept(run, name),
-        on_change=_change,
-        args=(name,),
-    )
+        page.t(f"train.setting.{name}"), *ends, value=_held(key, getattr(run, name)), step=step, key=key,
+        on_change=_change, args=(name,),
+    )  # fmt: skip
 
 
 def _rates(page: Page, run: RunSettings) -> None:
     """The learning rate on a logarithmic scale; one that a link brought is among the stops."""
-    stops = sorted({*RATES, run.learning_rate})
+    stops, key = sorted({*RATES, run.learning_rate}), _FIELD + "learning_rate"
     st.select_slider(
-        page.t("train.setting.learning_rate"), stops, key=_kept(run, "learning_rate"), format_func=rate,
-        on_change=_change, args=("learning_rate",),
+        page.t("train.setting.learning_rate"), stops, value=_held(key, run.learning_rate), key=key,
+        format_func=rate, on_change=_change, args=("learning_rate",),
+    )  # fmt: skip
+
+
+def _seed(page: Page, run: RunSettings) -> None:
+    least, most = SEED_RANGE
+    key = _FIELD + "seed"
+    value = _held(key, run.seed)
+    st.number_input(
+        page.t("train.setting.seed"), least, most, "min" if value is None else value, step=1, key=key,
+        on_change=_change, args=("seed",),
     )  # fmt: skip
