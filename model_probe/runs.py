@@ -38,6 +38,11 @@ PLACEMENTS: Final = ("pre", "post")  # with the norm "none" the two are the same
 TEXTS: Final = ("zh", "en")
 SERIES: Final = ("loss", "gradient_norm", "residual_l2")
 
+CONTEXT: Final = 32  # characters that are read at once
+BATCH: Final = 16  # pieces of text a step
+HEAD_SIZE: Final = 16  # features of an attention head
+MLP_RATIO: Final = 4  # hidden features of an MLP, in multiples of the width
+
 WIDTHS: Final = (32, 64, 128)
 LAYER_RANGE: Final = (1, 32)  # smallest and largest, both included, as in all ranges here
 STEP_RANGE: Final = (10, 1000)

@@ -28,12 +28,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everywhere in this field
 
 from model_probe.progress import Progress, silent
-from model_probe.runs import RunResult, RunSettings, Step, corpus, diverged_at
+from model_probe.runs import (
+    BATCH,
+    CONTEXT,
+    HEAD_SIZE,
+    MLP_RATIO,
+    RunResult,
+    RunSettings,
+    Step,
+    corpus,
+    diverged_at,
+)
 
-CONTEXT: Final = 32  # characters that are read at once
-BATCH: Final = 16  # pieces of text a step
-HEAD_SIZE: Final = 16  # features of an attention head
-MLP_RATIO: Final = 4  # hidden features of an MLP, in multiples of the width
 EPS: Final = 1e-6  # of both norms
 BETAS: Final = (0.9, 0.99)  # Adam's
 SAMPLE: Final = 120  # characters

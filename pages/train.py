@@ -4,11 +4,23 @@ from functools import partial
 
 import streamlit as st
 
-from model_probe.runs import PRESETS, RECORDED_SEEDS, TEXTS, corpus, load_recorded
+from model_probe.runs import (
+    BATCH,
+    CONTEXT,
+    DIVERGED_LOSS,
+    DIVERGED_STEPS,
+    HEAD_SIZE,
+    MLP_RATIO,
+    PRESETS,
+    RECORDED_SEEDS,
+    TEXTS,
+    corpus,
+    load_recorded,
+)
 from viz.address import Choice, bind
 from viz.chart import chart
 from viz.figures.training import training_alt, training_figure
-from viz.outcomes import Shown, outcome_table, truth
+from viz.outcomes import Shown, outcome_table, short, truth
 from viz.painted import after_first_chart
 from viz.predict import predict
 from viz.provenance import runs_provenance
@@ -79,7 +91,7 @@ if guess is not None:
         spread=number(max(first for first, *_ in ends) - min(first for first, *_ in ends), 2),
         frequency=number(known.frequency_loss),
         uniform=number(known.uniform_loss),
-        **{f"loss{i}": number(run.final_loss) for i, run in enumerate(runs, 1)},
+        **{f"loss{i}": short(run.final_loss) for i, run in enumerate(runs, 1)},
         **{f"residual{i}": number(run.steps[-1].residual_l2, 2) for i, run in enumerate(runs, 1)},
         **{f"gradient{i}": number(run.steps[0].gradient_norm, 2) for i, run in enumerate(runs, 1)},
         **{f"diverged{i}": run.diverged_at for i, run in enumerate(runs, 1)},
@@ -96,5 +108,19 @@ st.button(
 )
 run_controls(page)
 own_runs(page)
+
+with st.expander(page.t("common.deeper")):
+    texts = [corpus(name) for name in TEXTS]
+    page.prose(
+        "train/deeper",
+        context=CONTEXT,
+        batch=BATCH,
+        head=HEAD_SIZE,
+        ratio=MLP_RATIO,
+        **{f"{text.name}_length": number(len(text.text)) for text in texts},
+        **{f"{text.name}_characters": number(len(text.characters)) for text in texts},
+        above=number(DIVERGED_LOSS, 2),
+        running=DIVERGED_STEPS,
+    )
 
 page.footer()

@@ -29,7 +29,7 @@ from model_probe.runs import (
 )
 from viz.figures.base import title_of
 from viz.figures.training import MOST_POINTS, run_style, training_alt, training_figure
-from viz.outcomes import STATES, Shown, decode, encode, finding, names, outcome_table, rate, truth
+from viz.outcomes import STATES, Shown, decode, encode, finding, names, outcome_table, rate, short, truth
 from viz.text import LANGUAGES, NOT_A_NUMBER, number, words
 from viz.theme import DARK, LIGHT, contrast
 
@@ -236,7 +236,7 @@ def test_the_table_holds_the_numbers(lang: str, preset: str) -> None:
     results = load_recorded(preset)
     table = outcome_table([Shown.of(result) for result in results], words(lang))
     for result in results:
-        assert number(result.final_loss) in table
+        assert short(result.final_loss) in table
         if result.diverged_at is not None:
             assert words(lang).t("train.table.diverged", step=result.diverged_at) in table
     assert NOT_A_NUMBER in outcome_table([WAITING], words(lang))

@@ -32,6 +32,7 @@ STATES: Final[tuple[State, ...]] = ("waiting", "learned", "stuck", "diverged")
 _MARGIN: Final = 0.05  # share of that loss by which a run has to be below it: one batch is not the whole text
 _SAME: Final = 0.05  # share of the loss within which two runs end alike: other batches part one run as much
 _SEPARATOR: Final = "_"  # in a code; "-" stands in numbers
+_SUPERSCRIPTS: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _ALONE: Final = ("norm", "placement", "layers")  # what names a run that differs from no other
 _RANGES: Final = {
     "layers": LAYER_RANGE,
@@ -123,7 +124,7 @@ def encode(run: RunSettings) -> str:
     """The settings as a code for the address.
 
     >>> encode(RunSettings())
-    'rms_pre_6_32_0.001_0_200_0_en'
+    'rms_pre_6_32_0.001_0_300_0_en'
     """
     values = (getattr(run, field.name) for field in fields(RunSettings))
     return _SEPARATOR.join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
@@ -132,7 +133,7 @@ def encode(run: RunSettings) -> str:
 def decode(code: str) -> RunSettings | None:
     """The settings of a code, numbers beyond their range at its end; None where it is none.
 
-    >>> decode("rms_pre_6_32_0.001_0_200_0_en") == RunSettings()
+    >>> decode(encode(RunSettings(layers=2))) == RunSettings(layers=2)
     True
     """
     parts = code.split(_SEPARATOR)
@@ -179,10 +180,11 @@ def finding(runs: Sequence[Shown], words: Words) -> str:
         return words.t(f"train.finding.all_{'learned' if least != most else 'alike'}", least=least, most=most)
     clauses = [
         words.t(f"train.finding.{state}", n=len(some), runs=listed(some, words))
-        for state, some in reached.items()
-        if some
+        for state in ("learned", "stuck", "diverged", "waiting")
+        if (some := reached[state])
     ]
-    return words.t("train.finding.join").join(clauses)
+    said = words.t("train.finding.join").join(clauses)
+    return said[:1].upper() + said[1:]
 
 
 def listed(numbers: Sequence[int], words: Words) -> str:
@@ -219,17 +221,35 @@ def outcome_table(runs: Sequence[Shown], words: Words) -> str:
         f"run{i}": (
             words.t("train.numbered", n=i, name=name),
             [
-                number(run.final_loss),
-                number(_largest(run, lambda step: step.gradient_norm)),
-                number(run.steps[-1].residual_l2) if run.steps else NOT_A_NUMBER,
-                words.t("train.table.of", done=len(run.steps), steps=run.settings.steps)
-                if run.diverged_at is None
-                else words.t("train.table.diverged", step=run.diverged_at),
+                short(run.final_loss),
+                short(_largest(run, lambda step: step.gradient_norm)),
+                short(run.steps[-1].residual_l2) if run.steps else NOT_A_NUMBER,
+                _how_far(run, words),
             ],
         )
         for i, (run, name) in enumerate(zip(runs, called, strict=True), 1)
     }
     return number_table(words.t("train.table.caption", last=LAST), heads, rows)
+
+
+def short(value: float) -> str:
+    """A number in few characters: from a hundred thousand on, two digits and a power of ten.
+
+    >>> short(6_707_650.0), short(687.2)
+    ('6.7·10⁶', '687')
+    """
+    if not abs(value) >= 1e5 or math.isinf(value):
+        return number(value)
+    digits, _, power = f"{value:.1e}".partition("e")
+    return f"{digits}·10{str(int(power)).translate(_SUPERSCRIPTS)}"
+
+
+def _how_far(run: Shown, words: Words) -> str:
+    if run.diverged_at is not None:
+        return words.t("train.table.diverged", step=run.diverged_at)
+    if len(run.steps) == run.settings.steps:
+        return str(len(run.steps))
+    return words.t("train.table.of", done=len(run.steps), steps=run.settings.steps)
 
 
 def _largest(run: Shown, read: Callable[[Step], float]) -> float:

@@ -163,7 +163,7 @@ def _own_runs(page: Page, was_running: bool) -> None:
     if runs.running:
         st.progress(runs.done, text=page.t("train.bar"))
     shown = [track.shown for track in runs.tracks]
-    title = page.t("train.running_title") if runs.running else None
+    title = page.t("train.running_title") if runs.left else None
     chart(
         training_figure(shown, page.words, page.palette, title=title),
         key=CHART,

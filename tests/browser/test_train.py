@@ -85,6 +85,6 @@ def test_by_keyboard_from_the_question_to_a_trained_run(app: Server, open_addres
     expect(page).to_have_url(re.compile(encode(RunSettings(layers=2, steps=10))))
     page.locator(".st-key-train-run button").focus()
     page.keyboard.press("Enter")
-    sample = page.get_by_text(EN.t("train.table.of", done=10, steps=10))
-    expect(sample).to_be_visible(timeout=PATIENCE)
+    expect(page.locator(f".st-key-{CHART} .main-svg").first).to_be_visible()
+    expect(page.get_by_text(EN.t("train.run", n=1))).to_be_visible(timeout=PATIENCE)
     expect(page.locator(".st-key-train-stop")).to_have_count(0)

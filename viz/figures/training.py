@@ -10,14 +10,15 @@ from typing import Final
 import plotly.graph_objects as go
 
 from model_probe.runs import Step, corpus
-from viz.figures.base import LABEL_SIZE, TICK_SIZE, frame, literal
+from viz.figures.base import LABEL_SIZE, frame, literal, wrapped
 from viz.outcomes import Shown, finding, names
 from viz.text import Words, number
 from viz.theme import Palette
 
 HEIGHT: Final = 640
 MOST_POINTS: Final = 400  # of a curve; a longer one is drawn at every second, third … step
-_LEGEND_ROW: Final = 21  # pixels
+_LEGEND_ROW: Final = 20  # pixels
+_LEGEND_CHARS: Final = 38  # half-widths of a line: a phone shows them
 _PANELS: Final = (
     ("loss", 0.60, 1.0),
     ("gradient_norm", 0.30, 0.50),
@@ -54,14 +55,16 @@ def training_figure(
     What is not finite is not drawn; where a run diverges stands a cross. `title` instead of the finding.
     """
     called = names([run.settings for run in runs], words)
+    texts = list(dict.fromkeys(run.settings.text for run in runs))
+    legend = _legend_of(runs, texts, words, palette)
     figure = frame(
         literal(title or finding(runs, words)),
         palette,
-        height=HEIGHT + _LEGEND_ROW * len(runs),
+        height=HEIGHT + _LEGEND_ROW * _lines(legend),
         left=54,
-        right=34,
+        right=38,
         bottom=44,
-        above=_LEGEND_ROW * len(runs) + 26,
+        above=_LEGEND_ROW * _lines(legend) + 26,
     )
     steps = max((run.settings.steps for run in runs), default=1)
     for row, (series, bottom, top) in enumerate(_PANELS, 1):
@@ -72,10 +75,10 @@ def training_figure(
         _frame_panel(
             figure, (series, axis), (bottom, top), span=span, steps=steps, words=words, palette=palette
         )
-    _guesses(figure, runs, words, palette)
+    _guesses(figure, texts, palette)
     _ends(figure, runs, palette)
     _crosses(figure, runs, words, palette)
-    _legend(figure, called, words, palette)
+    _legend(figure, legend)
     return figure
 
 
@@ -227,19 +230,13 @@ def _tick(value: float) -> str:
     return ("" if digit == "1" else f"{digit}·") + f"10<sup>{int(power)}</sup>"
 
 
-def _guesses(figure: go.Figure, runs: Sequence[Shown], words: Words, palette: Palette) -> None:
+def _guesses(figure: go.Figure, texts: Sequence[str], palette: Palette) -> None:
     """What knowing only how often each character occurs would cost: below it, something was learned."""
-    texts = list(dict.fromkeys(run.settings.text for run in runs))
     for text in texts:
         loss = corpus(text).frequency_loss
         figure.add_shape(
             type="line", x0=0, x1=1, xref="x domain", y0=loss, y1=loss, yref="y", layer="below",
             line={"color": palette.reference, "width": 1.2, "dash": "longdash"},
-        )  # fmt: skip
-        name = words.t("train.guess" if len(texts) == 1 else f"train.guess_{text}", loss=number(loss))
-        figure.add_annotation(
-            text=name, x=0, xref="x domain", xanchor="left", xshift=4, y=loss, yref="y", yanchor="top", showarrow=False,
-            font={"size": TICK_SIZE, "color": palette.reference},
         )  # fmt: skip
 
 
@@ -259,7 +256,7 @@ def _ends(figure: go.Figure, runs: Sequence[Shown], palette: Palette) -> None:
         else:
             groups.append([end])
     for group in groups:
-        label = ", ".join(
+        label = " ".join(
             f'<span style="color:{run_style(place, palette).colour}">{place + 1}</span>'
             for place in sorted(end[2] for end in group)
         )
@@ -305,17 +302,39 @@ def _last_inside(run: Shown, high: float) -> Step | None:
     return next((step for step in reversed(before) if math.isfinite(step.loss) and step.loss <= high), None)
 
 
-def _legend(figure: go.Figure, called: Sequence[str], words: Words, palette: Palette) -> None:
-    """One line a run over the pictures: its stroke, its number and its name."""
+def _legend_of(
+    runs: Sequence[Shown], texts: Sequence[str], words: Words, palette: Palette
+) -> list[tuple[str, str, str]]:
+    """(name in lines that fit a phone, colour, dash) of what is drawn: each run, and what they are measured by."""
+    called = names([run.settings for run in runs], words)
+    entries = []
     for place, name in enumerate(called):
         style = run_style(place, palette)
-        below = _LEGEND_ROW * (len(called) - place) + 16
+        entries.append((words.t("train.numbered", n=place + 1, name=name), style.colour, style.dash))
+    for text in texts:
+        name = words.t(
+            "train.guess" if len(texts) == 1 else f"train.guess_{text}",
+            loss=number(corpus(text).frequency_loss),
+        )
+        entries.append((name, palette.reference, "longdash"))
+    return [(wrapped(literal(name), _LEGEND_CHARS), colour, dash) for name, colour, dash in entries]
+
+
+def _lines(entries: Sequence[tuple[str, str, str]]) -> int:
+    return sum(1 + name.count("<br>") for name, *_ in entries)
+
+
+def _legend(figure: go.Figure, entries: Sequence[tuple[str, str, str]]) -> None:
+    """Over the pictures, one under the other: a stroke, and what it is."""
+    left = _lines(entries)
+    for name, colour, dash in entries:
+        first = _LEGEND_ROW * left + 16
+        left -= 1 + name.count("<br>")
         figure.add_shape(
             type="line", xref="paper", yref="paper", xsizemode="pixel", ysizemode="pixel", xanchor=0, yanchor=1,
-            x0=-44, x1=-8, y0=below, y1=below, line={"color": style.colour, "width": 2.4, "dash": style.dash},
+            x0=-44, x1=-8, y0=first, y1=first, line={"color": colour, "width": 2.2, "dash": dash},
         )  # fmt: skip
         figure.add_annotation(
-            text=literal(words.t("train.numbered", n=place + 1, name=name)),
-            x=0, xref="paper", xanchor="left", y=1, yref="paper", yanchor="middle", yshift=below, showarrow=False,
-            font={"size": LABEL_SIZE, "color": style.colour},
+            text=name, align="left", x=0, xref="paper", xanchor="left", y=1, yref="paper", yanchor="top",
+            yshift=first + 11, showarrow=False, font={"size": LABEL_SIZE, "color": colour},
         )  # fmt: skip
