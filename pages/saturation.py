@@ -4,6 +4,7 @@ import math
 
 import streamlit as st
 
+from model_probe.experiments import load_recorded
 from model_probe.illustrations import (
     FLAT_ENTROPY_SHARE,
     LARGEST_L2,
@@ -16,10 +17,13 @@ from model_probe.illustrations import (
     zone_limits,
 )
 from model_probe.norms import softmax_jacobian_norm
-from viz.book import entry, open_pages
+from viz.chart import chart
+from viz.effects import sharpness_by_factor
+from viz.figures.release import beside_alt, beside_figure
 from viz.live import live
 from viz.live.saturation import CURVES, TALKED_ABOUT, VEILED, saturation_slider
 from viz.predict import predict
+from viz.provenance import outcomes_provenance
 from viz.shell import open_page
 from viz.text import number
 
@@ -87,9 +91,19 @@ else:
         saturated_from=saturated_from,
     )
 
+    st.header(page.t("release.beside.heading"), anchor=False)
+    page.prose("release/beside")
+    recorded = load_recorded()
+    measured = sharpness_by_factor(recorded.untouched, recorded.by_case["sharpness"])
+    chart(
+        beside_figure(measured, page.words, page.palette),
+        key="saturation-measured",
+        alt=beside_alt(measured, page.words),
+    )
+    st.caption(outcomes_provenance(page.words, recorded.checkpoint, recorded.prompt, len(recorded.tokens)))
+
 page.link("probe", page.t("saturation.link.probe"))
-if entry("release") in open_pages():
-    page.link("release", page.t("saturation.link.release"))
+page.link("release", page.t("saturation.link.release"), experiment="sharpness")
 
 if guess is not None:
     with st.expander(page.t("common.deeper")):

@@ -112,6 +112,19 @@ def costs_provenance(words: Words, made: Provenance) -> str:
     )
 
 
+def outcomes_provenance(
+    words: Words, info: CheckpointInfo, prompt: str, tokens: int, *, origin: Origin = "recording"
+) -> str:
+    """The line of a picture of interventions: the checkpoint, the prompt, and how many tokens it has."""
+    return " · ".join(
+        (
+            checkpoint_provenance(words, info, origin=origin),
+            words.t("common.provenance.prompt", prompt=literal(_shortened(prompt))),
+            words.t("common.tokens", n=tokens),
+        )
+    )
+
+
 def _shortened(prompt: str) -> str:
     """The prompt's beginning, ended at a word where one ends nearby."""
     if len(prompt) <= _PROMPT_CHARS:
