@@ -85,14 +85,18 @@ def test_the_recorded_runs_show_what_the_preset_says(preset, check: Check, seed:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_run_again_it_shows_the_same(preset: str) -> None:
-    """The presets of one seed, whole. Rounding differs between machines, so the first steps agree best."""
+    """The presets of one seed, whole, and the first steps number by number.
+
+    Machines round differently. With norms that stays small for long; without, it is seen from the third step on.
+    """
     recorded = load_recorded(preset)
     again = [run_through(run.settings).result() for run in recorded]
     for check in PRESETS[preset].checks:
         assert check.holds(again), (check.name, check.measure(again))
     for old, new in zip(recorded, again, strict=True):
+        alike = 2 if old.settings.norm == "none" else 10
         for name in SERIES:
-            first, second = ([getattr(step, name) for step in run.steps[:3]] for run in (old, new))
+            first, second = ([getattr(step, name) for step in run.steps[:alike]] for run in (old, new))
             np.testing.assert_allclose(first, second, rtol=1e-2)
         assert new.steps[0].loss == pytest.approx(old.steps[0].loss, rel=1e-5)
 
