@@ -236,10 +236,13 @@ def perplexity_title(outcomes: Mapping[str, Outcome], untouched: Outcome, words:
     if not parts:
         return words.t("release.finding.waiting")
     told = [
-        f"{called(outcomes[code].interventions, words)}: {_figure(outcomes[code].perplexity, words)}"
-        for code in parts
+        _item(called(outcomes[code].interventions, words), outcomes[code].perplexity, words) for code in parts
     ]
-    return words.t("release.finding.louder", perplexity=number(untouched.perplexity), list="; ".join(told))
+    return words.t(
+        "release.finding.louder",
+        perplexity=number(untouched.perplexity),
+        list=words.t("release.finding.join").join(told),
+    )
 
 
 def layers_figure(
@@ -440,10 +443,8 @@ def positions_title(outcomes: Mapping[str, Outcome], words: Words) -> str:
     """The finding: the mean KL of each run."""
     if not outcomes:
         return words.t("release.finding.waiting")
-    told = [
-        f"{called_with_place(each, words)}: {_figure(each.mean_kl, words, 2)}" for each in outcomes.values()
-    ]
-    return words.t("release.finding.positions", list="; ".join(told))
+    told = [_item(called_with_place(each, words), each.mean_kl, words, 2) for each in outcomes.values()]
+    return words.t("release.finding.positions", list=words.t("release.finding.join").join(told))
 
 
 def map_figure(
@@ -535,6 +536,10 @@ def _values(figure: go.Figure) -> str:
 
 def _figure(value: float, words: Words, digits: int = 3) -> str:
     return number(value, digits) if math.isfinite(value) else words.t("release.no_number")
+
+
+def _item(name: str, value: float, words: Words, digits: int = 3) -> str:
+    return words.t("release.finding.item", name=name, value=_figure(value, words, digits))
 
 
 def _finite(outcomes: Mapping[str, Outcome]) -> list[float]:
