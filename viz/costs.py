@@ -10,7 +10,7 @@ from model_probe.costs import FORWARD_TOKENS, HIDDEN_SIZES, NORMS, TOKENS, Costs
 from viz import measure
 from viz.address import Choice, bind
 from viz.chart import chart
-from viz.figures.costs import costs_alt, costs_figure, duration, way_name
+from viz.figures.costs import costs_alt, costs_figure, duration, unit_of, way_name
 from viz.on_demand import OnDemand, run_button
 from viz.predict import Prediction, predict
 from viz.provenance import checkpoint_provenance, costs_provenance
@@ -92,8 +92,9 @@ def ratio_table(costs: Costs, size: Size, words: Words) -> str:
 
 
 def _between(taken: Spread, words: Words) -> str:
-    low, high = duration(taken.low, words), duration(taken.high, words)
-    return words.t("code.costs.between", low=low, high=high)
+    """The middle half in the median's unit, which stands beside it."""
+    _, factor = unit_of(taken.median)
+    return words.t("code.costs.between", low=number(taken.low * factor), high=number(taken.high * factor))
 
 
 def _run() -> OnDemand[Costs]:

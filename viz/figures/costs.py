@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -14,9 +15,10 @@ from viz.figures.base import LABEL_SIZE, TICK_SIZE, frame, literal
 from viz.text import Words, number
 from viz.theme import Palette
 
-HEIGHT: Final = 420
+HEIGHT: Final = 446
 DASHES: Final = MappingProxyType({"eager": "dot", "fused": "solid", "compiled": "dash"})
 SYMBOLS: Final = MappingProxyType({"rms_norm": "circle", "layer_norm": "diamond"})
+_ASIDE: Final = 0.02  # decades between two ways at the same number of tokens: bars stand side by side
 _MARGIN: Final = 1.4  # factor kept free above and below
 
 
@@ -29,7 +31,7 @@ def costs_figure(costs: Costs, hidden_size: int, words: Words, palette: Palette)
         for variant in costs.variants
     }
     high = max(spread.high for spreads in told.values() for spread in spreads) * _MARGIN
-    figure = frame(costs_title(costs, sizes[-1], words), palette, height=HEIGHT, above=22, bottom=52 + 44)
+    figure = frame(costs_title(costs, sizes[-1], words), palette, height=HEIGHT, above=22, bottom=52 + 74)
     powers = range(math.ceil(math.log10(high)) + 1)
     figure.update_yaxes(
         type="log",
@@ -51,10 +53,11 @@ def costs_figure(costs: Costs, hidden_size: int, words: Words, palette: Palette)
     )  # fmt: skip
     figure.add_hline(y=1, line={"color": palette.reference, "width": 1.2, "dash": "longdash"}, layer="below")
     colours = {"rms_norm": palette.accent, "layer_norm": palette.careful}
-    for (norm, variant), spreads in told.items():
+    for place, ((norm, variant), spreads) in enumerate(told.items()):
+        aside = 10 ** ((place - (len(told) - 1) / 2) * _ASIDE)
         name = way_name(norm, variant, words)
         figure.add_scatter(
-            x=tokens,
+            x=[n * aside for n in tokens],
             y=[spread.median for spread in spreads],
             error_y={
                 "array": [spread.high - spread.median for spread in spreads],
@@ -63,6 +66,7 @@ def costs_figure(costs: Costs, hidden_size: int, words: Words, palette: Palette)
                 "width": 3,
             },
             name=name,
+            showlegend=False,
             mode="lines+markers",
             line={"color": colours[norm], "width": 2.2, "dash": DASHES[variant]},
             marker={"symbol": SYMBOLS[norm], "size": 8, "color": colours[norm]},
@@ -78,15 +82,30 @@ def costs_figure(costs: Costs, hidden_size: int, words: Words, palette: Palette)
             ],
             hovertemplate="%{text}<extra></extra>",
         )
+    _key(figure, costs, colours, words, palette)
     figure.update_layout(
         showlegend=True,
         legend={
-            "orientation": "h", "x": 0, "xanchor": "left", "y": -0.2, "yanchor": "top",
+            "orientation": "h", "x": 0, "xanchor": "left", "y": -0.21, "yanchor": "top",
             "font": {"size": TICK_SIZE, "color": palette.text}, "itemclick": False, "itemdoubleclick": False,
             "bgcolor": "rgba(0,0,0,0)",
         },
     )  # fmt: skip
     return figure
+
+
+def _key(figure: go.Figure, costs: Costs, colours: Mapping[str, str], words: Words, palette: Palette) -> None:
+    """What colour and marker mean, and what the dashes: a few short entries that fit a phone."""
+    for norm, colour in colours.items():
+        figure.add_scatter(
+            x=[None], y=[None], mode="markers", name=words.t(f"code.costs.norm.{norm}"), hoverinfo="skip",
+            marker={"symbol": SYMBOLS[norm], "size": 9, "color": colour},
+        )  # fmt: skip
+    for variant in costs.variants:
+        figure.add_scatter(
+            x=[None], y=[None], mode="lines", name=words.t(f"code.costs.variant.{variant}"),
+            hoverinfo="skip", line={"color": palette.text, "width": 2, "dash": DASHES[variant]},
+        )  # fmt: skip
 
 
 def sizes_of(costs: Costs, hidden_size: int) -> list[Size]:
@@ -140,5 +159,10 @@ def costs_alt(costs: Costs, hidden_size: int, words: Words) -> str:
 
 def duration(seconds: float, words: Words) -> str:
     """A time with the unit that suits it."""
-    unit, factor = ("microseconds", 1e6) if seconds < 1e-3 else ("milliseconds", 1e3)
+    unit, factor = unit_of(seconds)
     return words.t(f"code.costs.unit.{unit}", n=number(seconds * factor))
+
+
+def unit_of(seconds: float) -> tuple[str, float]:
+    """The unit that suits a time, and how many of it a second has."""
+    return ("microseconds", 1e6) if seconds < 1e-3 else ("milliseconds", 1e3)
