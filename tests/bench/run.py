@@ -13,7 +13,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-TABLES = {"capture": "capture_cost", "first_chart": "first_chart", "costs": "norm_costs", "sweep": "sweep_cost"}
+TABLES = {
+    "capture": "capture_cost",
+    "first_chart": "first_chart",
+    "costs": "norm_costs",
+    "sweep": "sweep_cost",
+}
 
 
 def main(names: list[str]) -> int:
