@@ -16,7 +16,6 @@ from viz.release import (
     case_control,
     experiment_picture,
     head_choice,
-    live_controls,
     next_button,
     reasons,
     seen,
@@ -70,7 +69,6 @@ else:
     choice = case_choices[name]
     case_control(page, name, choice, seen(name, chosen["source"]))
     experiment_picture(page, name, chosen[choice.name], chosen["before"], chosen["source"])
-    live_controls(page, name)
     page.prose(f"release/{name}_why", **reasons(name, recorded, page))
     if name == "sharpness":
         sharpness_map(page, chosen[choice.name], head, chosen["source"])

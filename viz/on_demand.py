@@ -59,21 +59,35 @@ def running(page: Page, name: str) -> bool:
     return job is not None and not job.wait(0)
 
 
-def run_button(page: Page, asked: OnDemand[Any], *, disabled: bool = False) -> None:
-    """Draws the button, and while the work goes on how far it is and a button to stop it."""
+def run_button(
+    page: Page, asked: OnDemand[Any], *, disabled: bool = False, above: Callable[[], None] | None = None
+) -> None:
+    """Draws the button, and while the work goes on how far it is and a button to stop it.
+
+    `above` draws what grows with the work, over the button: again with each look.
+    """
     state = _state(page, asked.name)
     watching = state.job is not None
     draw = st.fragment(_drawn, run_every=REFRESH_SECONDS if watching else None)
-    draw(page, asked, disabled, watching)
+    draw(page, asked, disabled, watching=watching, above=above)
 
 
-def _drawn(page: Page, asked: OnDemand[Any], disabled: bool, watching: bool) -> None:
+def _drawn(
+    page: Page,
+    asked: OnDemand[Any],
+    disabled: bool,
+    *,
+    watching: bool,
+    above: Callable[[], None] | None = None,
+) -> None:
     state = _state(page, asked.name)
     if state.job is not None and state.job.wait(0):
         _settle(state, asked)
         st.rerun()
     if watching != (state.job is not None):
         st.rerun()  # all of the page: the clock that looks at the work begins, or ends
+    if above is not None:
+        above()
     key = f"{page.entry.stem}-{asked.name}"
     if state.job is None:
         st.button(

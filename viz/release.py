@@ -33,7 +33,7 @@ from viz.effects import (
 )
 from viz.figures import release as figures
 from viz.figures.base import site_title, title_of
-from viz.on_demand import OnDemand, Turn, run_button, running
+from viz.on_demand import OnDemand, Turn, run_button
 from viz.provenance import Origin, outcomes_provenance
 from viz.shell import Page
 from viz.text import literal, number
@@ -41,7 +41,6 @@ from viz.text import literal, number
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-REFRESH_SECONDS: Final = 1.0  # between two looks at results that come in
 EXPERIMENT: Final = Choice("experiment", EXPERIMENTS, EXPERIMENTS[0])
 ROLE: Final = Choice("before", ("attention_input", "mlp_input"), "attention_input")
 SOURCE: Final = Choice("source", ("live", "recording"), "live")  # live, where something was measured here
@@ -186,9 +185,12 @@ def case_control(page: Page, experiment: str, choice: Choice, shown: Seen) -> No
 
 
 def experiment_picture(page: Page, experiment: str, code: str, role: str, source: str) -> None:
-    """Draws picture and table of a case; while this session measures the experiment they are drawn again and again."""
-    every = REFRESH_SECONDS if running(page, _NAME) else None
-    st.fragment(_picture, run_every=every)(page, experiment, code, role, source)
+    """Draws picture and table of a case, growing while this session measures it; Run, progress and Stop; and the choice
+    of what is shown where recorded and measured results are there."""
+    run_button(page, live_run(experiment), above=partial(_picture, page, experiment, code, role, source))
+    if experiment in live_results():
+        label = page.t("release.control.source")
+        _segments(page, label, SOURCE, lambda each: page.t(f"release.source.{each}"))
 
 
 def _picture(page: Page, experiment: str, code: str, role: str, source: str) -> None:
@@ -268,15 +270,6 @@ def sharpness_map(page: Page, code: str, head: Choice, source: str) -> None:
             page.words, shown.checkpoint, shown.prompt, len(shown.tokens), origin=shown.origin
         )
     )
-
-
-def live_controls(page: Page, experiment: str) -> None:
-    """Draws Run, progress and Stop for the experiment, and the choice of what is shown where both are there."""
-    run_button(page, live_run(experiment))
-    if experiment in live_results():
-        _segments(
-            page, page.t("release.control.source"), SOURCE, lambda code: page.t(f"release.source.{code}")
-        )
 
 
 def next_button(page: Page, experiment: str) -> None:
