@@ -107,3 +107,34 @@ def test_an_experiment_stopped_in_the_middle_keeps_what_it_has(
     assert page.evaluate(f"({points})(1)")
 
     assert "Traceback" not in server.log()
+
+
+def test_an_experiment_and_the_bench_live(
+    fresh_app: Callable[..., Server], open_address: Open, tiny_folder: Callable[[str], Path]
+) -> None:
+    server = fresh_app(RMSNORM_LAB_CHECKPOINT=str(tiny_folder("qwen2")))
+    page = shown(open_address(f"{server.url}/release?lang=en&experiment=invariance"), "invariance")
+    perplexity = page.locator('[data-figure="perplexity"]').nth(0)
+    recorded = number(RECORDED.untouched.perplexity)
+    expect(perplexity).to_have_text(recorded)
+    run = page.get_by_role("button", name=EN.t("release.live.run"))
+    run.click()
+    expect(page.get_by_text("Measured here on").first).to_be_visible(timeout=LIVE)
+    expect(perplexity).not_to_have_text(recorded)
+    expect(run).to_be_visible(timeout=LIVE)  # again: all of it is measured
+    expect(page.locator(".st-key-choice-source")).to_be_visible()  # recorded and measured, to choose from
+    settled(page)
+
+    page.get_by_role(
+        "radio", name=EN.t("release.bench.all_layers")
+    ).click()  # it has two, the default is the seventh
+    prompt = page.get_by_label(EN.t("release.bench.prompt"), exact=True)
+    prompt.fill("<b>bold</b> $x$ | `code`")
+    prompt.press("Control+Enter")
+    page.get_by_role("button", name=EN.t("release.bench.run"), exact=True).click()
+    expect(page.locator(".st-key-release-bench .main-svg").first).to_be_visible(timeout=LIVE)
+    page.get_by_role("radio", name=EN.t("release.bench.view.map")).click()
+    expect(page.locator(".st-key-release-bench-after .main-svg").first).to_be_visible()
+    expect(page.get_by_text("<b>bold</b> $x$ | `code`").first).to_be_visible()
+    assert faults(settled(page)) == []
+    assert "Traceback" not in server.log()
