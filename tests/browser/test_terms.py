@@ -32,10 +32,10 @@ def test_a_note_fits_on_a_phone_and_opens_by_touch(app: Server, open_address: Op
     page = open_address(f"{app.url}/formula?lang=zh", width=390, has_touch=True, is_mobile=True)
     expect(page.locator(".st-key-shell-footer")).to_be_visible()
     expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
+    expect(page.locator(".lab-term:visible").nth(5)).to_be_visible()
     targets = page.locator(".lab-term:visible").evaluate_all(  # not those in what is folded
         "terms => terms.map(term => term.getAttribute('popovertarget'))"
     )
-    assert len(targets) > 5
     for target in targets:
         key = target.removeprefix("term-")
         page.locator(f'[popovertarget="{target}"]').tap()
