@@ -136,24 +136,21 @@ class Experiment:
         return self._forward(self.ids).logits[0, -1]
 
     def _forward(self, ids: list[int], **settings: Any) -> Any:
-        model = self.checkpoint.model
-        device = next(model.get_input_embeddings().parameters()).device
         with torch.inference_mode():
-            return model(
-                input_ids=torch.tensor([ids], device=device),  # [1, tokens]
-                **({"use_cache": False, "logits_to_keep": 1} | settings),
+            return self.checkpoint.model(
+                input_ids=self._input(ids), **({"use_cache": False, "logits_to_keep": 1} | settings)
             )
 
+    def _input(self, ids: list[int]) -> Tensor:
+        """[1, tokens]"""
+        device = next(self.checkpoint.model.get_input_embeddings().parameters()).device
+        return torch.tensor([ids], device=device)
+
     def _hidden_pass(self) -> Tensor:
-        """What the LM head reads, [tokens, hidden_size]."""
-        kept: list[Tensor] = []
+        """What the LM head reads, [tokens, hidden_size]; by the decoder alone, so that the head runs once."""
         decoder = self.checkpoint.model.get_decoder()
-        handle = decoder.register_forward_hook(lambda _module, _args, output: kept.append(output[0][0]))
-        try:
-            self._forward(self.ids)
-        finally:
-            handle.remove()
-        return kept[-1]
+        with torch.inference_mode():
+            return decoder(input_ids=self._input(self.ids), use_cache=False)[0][0]  # type: ignore[no-any-return]
 
     def _sites_pass(self) -> tuple[Tensor, tuple[SiteMedians, ...]]:
         with record_sites(self.checkpoint) as records:
@@ -168,9 +165,10 @@ class Experiment:
         q = torch.empty(0)
         with torch.inference_mode():
             for p, logits in zip(before, _logits(model, hidden), strict=True):
-                non_finite += logits.numel() - int(torch.isfinite(logits).sum())
+                if not torch.isfinite(logits.sum()):  # else there is nothing to count
+                    non_finite += logits.numel() - int(torch.isfinite(logits).sum())
                 q = _log_softmax(logits)
-                divergence.append((p.exp() * (p - q)).sum(-1, dtype=torch.float64))
+                divergence.append((p - q).mul_(p.exp()).sum(-1).double())
                 here = targets[start : start + len(q)]
                 likelihood.append(q[: len(here)].gather(1, here[:, None])[:, 0].double())
                 start += len(q)

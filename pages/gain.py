@@ -14,6 +14,7 @@ from viz.figures.loudness import loudness, loudness_alt, loudness_figure
 from viz.lesson_tables import gain_table
 from viz.live import mount
 from viz.live.gain import PARTS, VEILED, gain_slider
+from viz.painted import after_first_chart
 from viz.predict import predict
 from viz.provenance import checkpoint_provenance, provenance
 from viz.reading import layer_code
@@ -65,6 +66,7 @@ else:
     convention = page.t(f"gain.convention.{site.gain_convention}", **{"class": literal(site.class_name)})
     page.prose("gain/site", convention=convention)
 
+after_first_chart()
 st.header(page.t("gain.heading.blend"), anchor=False)
 slider = gain_slider(page.words, site, VEILED if guess is None else PARTS)
 mount(page, slider, bind(slider.choice)[slider.choice.name])

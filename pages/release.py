@@ -21,6 +21,7 @@ from viz.release import (
     seen,
     setting,
     sharpness_map,
+    watch_run,
 )
 from viz.release_bench import CHANGES, VIEW, bench_section
 from viz.shell import open_page
@@ -61,6 +62,7 @@ page.prose(f"release/{name}", **setting(name, recorded))
 guess = predict(page, name, ANSWERS[name])
 if guess is None:
     st.markdown(page.t("common.after_answer"))
+    watch_run(page, name)
 else:
     right = truth(name, recorded)
     said = {} if guess.code is None else {"guess": page.t(f"release.{name}.guess.{guess.code}")}

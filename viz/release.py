@@ -33,7 +33,7 @@ from viz.effects import (
 )
 from viz.figures import release as figures
 from viz.figures.base import site_title, title_of
-from viz.on_demand import OnDemand, Turn, run_button
+from viz.on_demand import OnDemand, Turn, run_button, running
 from viz.provenance import Origin, outcomes_provenance
 from viz.shell import Page
 from viz.text import literal, number
@@ -191,6 +191,12 @@ def experiment_picture(page: Page, experiment: str, code: str, role: str, source
     if experiment in live_results():
         label = page.t("release.control.source")
         _segments(page, label, SOURCE, lambda each: page.t(f"release.source.{each}"))
+
+
+def watch_run(page: Page, experiment: str) -> None:
+    """Draws progress and Stop of a run of this session that goes on, where no picture is shown yet."""
+    if running(page, _NAME):
+        run_button(page, live_run(experiment))
 
 
 def _picture(page: Page, experiment: str, code: str, role: str, source: str) -> None:

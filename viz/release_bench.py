@@ -29,7 +29,7 @@ from viz.shell import Page
 from viz.text import literal
 
 MOST: Final = 3  # changes at once
-MAX_CHARS: Final = 4_000  # of a typed prompt
+MAX_CHARS: Final = 2_000  # of a typed prompt: three passes over it, each with the logits of every position
 CONTINUED: Final = 20  # tokens
 AMOUNTS: Final = (1 / 16, 0.125, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
 OFF: Final = "off"
@@ -103,8 +103,14 @@ def bench_section(page: Page, view: str) -> None:
         page.t("release.bench.prompt"), key=_PROMPT, max_chars=MAX_CHARS, height=100, persist_state="session"
     )
     prompt = st.session_state[_PROMPT][:MAX_CHARS]
-    run_button(page, _run(prompt, changes), disabled=not prompt)
     result: Result | None = st.session_state.get(_RESULT)
+    if not prompt:
+        st.info(page.t("errors.empty_prompt"))
+    elif len(prompt) == MAX_CHARS:
+        st.warning(page.t("release.bench.too_long", n=MAX_CHARS))
+    elif result is not None and (result.prompt, result.changed.interventions) != (prompt, changes):
+        st.info(page.t("release.bench.not_run"))
+    run_button(page, _run(prompt, changes), disabled=not prompt)
     if result is None:
         st.caption(page.t("release.bench.empty"))
         return
@@ -121,6 +127,8 @@ def _outcome(page: Page, result: Result, view: str) -> None:
     done = result.changed.interventions
     name = "; ".join(placed(change, page.words) for change in done)
     st.markdown(page.t("release.bench.shown_for", name=literal(name)))
+    if len(result.tokens) == 1:
+        st.info(page.t("release.bench.one_token"))
     if result.tokens_cut:
         st.warning(page.t("release.bench.cut", n=len(result.tokens)))
     _segments(
@@ -189,7 +197,8 @@ def _settings(page: Page, change: Intervention) -> None:
     what, where = st.columns(2, gap="medium")
     with what:
         st.selectbox(
-            page.t("release.bench.kind"), KINDS, key=_kept("kind", change.kind), on_change=_change, args=("kind",),
+            page.t("release.bench.kind"), KINDS, key=_kept(f"kind.{page.lang}", change.kind), on_change=_change,
+            args=(f"kind.{page.lang}",),
             format_func=lambda kind: page.t(f"release.does.{kind}", k="k").strip(),
         )  # fmt: skip
         if change.amount is not None and change.kind in WITH_AMOUNT:
@@ -252,7 +261,9 @@ def _change(name: str) -> None:
 
 
 def _changed(change: Intervention, name: str, value: Any) -> Intervention:
-    if name == "kind":
+    if name.startswith("kind."):  # a widget for each language: one that stays keeps the label it had
+        if value not in KINDS:
+            return change
         amount = (change.amount or 2.0) if value in WITH_AMOUNT else None
         roles = change.roles if value in NORM_KINDS else None
         return Intervention(value, amount, change.layers, roles)

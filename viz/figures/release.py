@@ -416,7 +416,7 @@ def positions_figure(
         )  # fmt: skip
         _crosses(figure, [i for i, value in enumerate(kl) if not math.isfinite(value)], words, palette)
     low, high = _decades([v for v in everything if v > 0] or [0.01, 1])
-    figure.update_yaxes(type="log", range=[low, high], **_powers(low, high))
+    figure.update_yaxes(type="log", range=[low, high + 0.06], **_powers(low, high))  # room for a marker
     step = max(1, math.ceil(len(tokens) / _TOKEN_TICKS))
     figure.update_xaxes(
         range=[-0.6, len(tokens) - 0.4],
