@@ -206,7 +206,7 @@ def test_changes_are_added_edited_and_taken_away() -> None:
     app = opened("en")
     working(app.button(key="release-add").click().run())
     assert app.session_state[CHANGES[1].key] == CHANGES[0].default
-    working(app.selectbox(key="release.field.kind").set_value("value_scale").run())
+    working(app.selectbox(key="release.field.kind.en").set_value("value_scale").run())
     assert app.session_state[CHANGES[1].key] == "value_scale~2~6-6~"
     assert address(app)["change2"] == "value_scale~2~6-6~"
     working(app.button(key="release-remove").click().run())
