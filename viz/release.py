@@ -1,4 +1,4 @@
-"""The page `release`: an experiment's picture and table, recorded or measured here; the free bench below is viz/released.py.
+"""The page `release`: an experiment's picture and table, recorded or measured here; the free bench below is viz/release_bench.py.
 
 What this session measures arrives case by case in a mapping that the job's thread writes and the page reads.
 """
