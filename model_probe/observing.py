@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from model_probe.applying import applied, softmax_attention
-from model_probe.capturing import MAX_TOKENS, now, record_sites, token_ids
+from model_probe.capturing import MAX_TOKENS, now, record_sites, site_traces, token_ids
 from model_probe.errors import ProbeError
 from model_probe.interventions import Intervention
 from model_probe.outcome import Attention, Candidate, Outcome, SiteMedians
@@ -155,7 +155,7 @@ class Experiment:
     def _sites_pass(self) -> tuple[Tensor, tuple[SiteMedians, ...]]:
         with record_sites(self.checkpoint) as records:
             hidden = self._hidden_pass()
-        return hidden, tuple(SiteMedians.of(record.site_trace(len(self.ids))) for record in records)
+        return hidden, tuple(map(SiteMedians.of, site_traces(records, len(self.ids))))
 
     def _figures(self, hidden: Tensor) -> _Figures:
         model = self.checkpoint.model

@@ -7,7 +7,9 @@ against its mean is done again in float64.
 
 from __future__ import annotations
 
+import math
 import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,81 +19,120 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _TINY: Final = 1e-15  # of an L2: below this a float32 sum of squares has lost digits
-_BLOCK: Final = 2**19  # numbers that a store asks for at once, 4 MB
 _SUMS: Final = ("l2", "total", "largest", "least")  # of a row, on a CPU
 _CANCELS: Final = 0.5  # share of the mean square that the squared mean may be
 
 
 @dataclass(slots=True, eq=False)
 class Reduced:
-    """Figures by row: on the device until they are asked for, and on a CPU as the sums they follow from."""
+    """Figures of activations of one shape, by row: on the device until they are asked for, and on a CPU as the
+    sums they follow from."""
 
     size: int  # elements in a row
-    raw: Tensor | NDArray[np.float64]  # [5, rows] L2, mean, std, |max|, not finite; on a CPU _SUMS, [4, rows]
-    exact: tuple[NDArray[np.intp], NDArray[np.float64]] | None = None  # rows done again, and their [5, rows]
+    raw: Tensor  # [activations, 5, rows] L2, mean, std, |max|, not finite; on a CPU _SUMS, [activations, 4, rows]
+    exact: tuple[NDArray[np.bool_], NDArray[np.float64]] | None = None
+    # which were done again, [activations, rows], and their [again, 5]
 
     @property
     def rows(self) -> int:
-        return int(self.raw.shape[1])
+        return self.raw.shape[2]
 
     def numbers(self) -> NDArray[np.float64]:
-        """[5, rows] float64: L2, mean, population std, |max|, count of elements that are NaN or infinite."""
-        if isinstance(self.raw, Tensor):
-            return self.raw.to("cpu", torch.float64).numpy()
-        l2, total, largest, least = self.raw
-        mean = total / self.size
-        with np.errstate(over="ignore", invalid="ignore"):
-            std = np.sqrt(np.maximum(np.square(l2) / self.size - np.square(mean), 0))
-        numbers = np.stack([l2, mean, std, np.maximum(largest, -least), np.zeros_like(l2)])
-        if self.exact is not None:
-            again, figures = self.exact
-            numbers[:, again] = figures
-        return numbers
+        """[activations, 5, rows]: L2, mean, population std, |max|, count of elements that are NaN or infinite."""
+        return numbers_of([self])[0]
+
+
+def numbers_of(many: Sequence[Reduced]) -> NDArray[np.float64]:
+    """[many, activations, 5, rows] float64: the numbers of what has one shape, fetched and worked out at once."""
+    raw = torch.stack([each.raw for each in many]).cpu().numpy()
+    if raw.shape[2] != len(_SUMS):
+        return raw.astype(np.float64)
+    size = many[0].size
+    numbers = np.empty((*raw.shape[:2], 5, raw.shape[3]))
+    l2, mean, std, largest, non_finite = numbers.transpose(2, 0, 1, 3)
+    sums = raw.transpose(2, 0, 1, 3)
+    with np.errstate(over="ignore", invalid="ignore"):
+        l2[:] = sums[0]
+        np.divide(sums[1], size, out=mean)
+        np.square(l2, out=std)
+        std /= size
+        np.square(mean, out=largest)
+        std -= largest
+        np.sqrt(np.maximum(std, 0, out=std), out=std)
+    np.maximum(sums[2], -sums[3], out=largest)
+    non_finite[:] = 0
+    for index, each in enumerate(many):
+        if each.exact is not None:
+            again, figures = each.exact
+            numbers[index].transpose(0, 2, 1)[again] = figures
+    return numbers
 
 
 class Store:
-    """Room for figures, apart from the heap.
+    """Room for the figures of a pass, apart from the heap and made ready before it is needed.
 
     Small arrays that stay between the large buffers of a pass keep the allocator from using those buffers'
     memory again: at 2,048 tokens a capture then meets a million page faults that the bare pass does not.
     """
 
-    def __init__(self) -> None:
-        self._block: NDArray[np.float64] = np.empty(0)
+    def __init__(self, calls: int = 1) -> None:
+        """`calls`: how many rooms of a shape will be asked for, about."""
+        self._calls = calls
+        self._rooms: dict[tuple[int, int, torch.dtype], list[_Room]] = {}
 
-    def take(self, rows: int) -> NDArray[np.float64]:
-        """[len(_SUMS), rows], to be written to."""
-        size = len(_SUMS) * rows
-        if size > len(self._block):
-            self._block = np.frombuffer(mmap.mmap(-1, 8 * max(size, _BLOCK)), dtype=np.float64)
-        taken, self._block = self._block[:size], self._block[size:]
-        return taken.reshape(len(_SUMS), rows)
-
-
-def reduce_rows(x: Tensor, store: Store | None = None) -> Reduced:
-    """Reduce an activation [..., size] to its figures by row, at once; what stays is kept in the store."""
-    x = x.detach()
-    rows = x.reshape(-1, x.shape[-1])
-    if x.device.type == "cpu":
-        exact = rows if x.dtype == torch.float64 else rows.to(torch.float32)
-        return _reduce_here(exact, (store or Store()).take(len(rows)))
-    return Reduced(rows.shape[1], _reduce_there(rows.to(torch.float32)))
+    def take(self, activations: int, rows: int, dtype: torch.dtype) -> _Room:
+        """For the sums of so many activations of so many rows."""
+        rooms = self._rooms.setdefault((activations, rows, dtype), [])
+        if not rooms:
+            shape = (self._calls, activations, len(_SUMS), rows)
+            block = torch.frombuffer(mmap.mmap(-1, math.prod(shape) * dtype.itemsize), dtype=dtype)
+            rooms += [_Room.of(sums) for sums in block.view(shape).unbind()]
+        return rooms.pop()
 
 
-def _reduce_here(x: Tensor, sums: NDArray[np.float64]) -> Reduced:
-    """[rows, size] on the CPU: four passes, each the quickest kernel torch has for it; the rest can wait."""
-    size = x.shape[1]
-    l2, total, _, _ = sums
-    for row, figure in zip(
-        sums, (torch.linalg.vector_norm(x, dim=1), x.sum(1), x.amax(1), x.amin(1)), strict=True
-    ):
-        row[:] = figure.numpy()
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        share = np.square(total / l2)  # size × squared mean / mean square
-    again = np.flatnonzero(~((l2 > _TINY) & (l2 < np.inf) & (share <= _CANCELS * size)))
-    if not len(again):
-        return Reduced(size, sums)
-    exact = x.numpy()[again].astype(np.float64)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Room:
+    """Where the sums of one call go: together, and each by itself."""
+
+    sums: Tensor  # [activations, 4, rows]
+    each: tuple[tuple[Tensor, ...], ...]  # the same, 4 × [rows] an activation
+    l2: Tensor  # [activations, rows]
+    total: Tensor  # [activations, rows]
+
+    @classmethod
+    def of(cls, sums: Tensor) -> _Room:
+        return cls(sums, tuple(one.unbind() for one in sums.unbind()), sums[:, 0], sums[:, 1])
+
+
+def reduce_rows(*activations: Tensor, store: Store | None = None) -> Reduced:
+    """Reduce activations [..., size] of one shape to their figures by row, at once; what stays is in the store."""
+    size = activations[0].shape[-1]
+    rows = [(x.detach() if x.requires_grad else x).reshape(-1, size) for x in activations]
+    if rows[0].device.type != "cpu":
+        return Reduced(size, torch.stack([_reduce_there(x.to(torch.float32)) for x in rows]))
+    dtype = torch.float64 if rows[0].dtype == torch.float64 else torch.float32
+    room = (store or Store()).take(len(rows), len(rows[0]), dtype)
+    return _reduce_here([x if x.dtype == dtype else x.to(dtype) for x in rows], room)
+
+
+def _reduce_here(activations: Sequence[Tensor], room: _Room) -> Reduced:
+    """[rows, size] each, on the CPU: four passes, each the quickest kernel torch has for it; the rest can wait.
+
+    Few calls, and the same ones again: a pass waits for memory, and what is called anew has to come from there.
+    """
+    size = activations[0].shape[1]
+    for x, (l2, total, largest, least) in zip(activations, room.each, strict=True):
+        torch.linalg.vector_norm(x, dim=1, out=l2)
+        torch.sum(x, 1, out=total)
+        torch.amax(x, 1, out=largest)
+        torch.amin(x, 1, out=least)
+    l2 = room.l2
+    # above 0 where the std would be what rounding leaves of it; every comparison is false for a NaN
+    cancels = torch.sub(room.total.abs(), l2, alpha=math.sqrt(_CANCELS * size))
+    if torch.amin(l2).item() > _TINY and torch.amax(l2).item() < math.inf and torch.amax(cancels).item() <= 0:
+        return Reduced(size, room.sums)
+    again = (~((l2 > _TINY) & (l2 < math.inf) & (cancels <= 0))).numpy()  # [activations, rows]
+    exact = torch.stack(list(activations)).numpy()[again].astype(np.float64)  # [again, size]
     with np.errstate(invalid="ignore"):
         figures = np.stack(
             [
@@ -100,9 +141,10 @@ def _reduce_here(x: Tensor, sums: NDArray[np.float64]) -> Reduced:
                 exact.std(axis=1),
                 np.abs(exact).max(axis=1),
                 np.sum(~np.isfinite(exact), axis=1),
-            ]
+            ],
+            axis=1,
         )
-    return Reduced(size, sums, (again, figures))
+    return Reduced(size, room.sums, (again, figures))
 
 
 def _reduce_there(x: Tensor) -> Tensor:

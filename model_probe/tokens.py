@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from model_probe.trace import Token
@@ -21,7 +22,7 @@ def readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: Iterable[int]) -> t
     """The tokens with their positions, literal text and whether they are control tokens."""
     ids = list(ids)
     added = tokenizer.added_tokens_decoder
-    alphabet = _byte_alphabet() if _is_byte_level(tokenizer) else None
+    byte_level = _is_byte_level(tokenizer)
     spellings = tokenizer.convert_ids_to_tokens(ids)
     tokens = []
     for position, (id_, spelling) in enumerate(zip(ids, spellings, strict=True)):
@@ -30,15 +31,16 @@ def readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: Iterable[int]) -> t
         elif spelling is None:  # the embedding has more rows than the tokenizer has tokens
             tokens.append(Token(position, id_, f"<{id_}>", special=False))
         else:
-            text = _from_bytes(spelling, alphabet) if alphabet else spelling.replace("▁", " ")
+            text = _from_bytes(spelling) if byte_level else spelling.replace("▁", " ")
             tokens.append(Token(position, id_, text, special=False))
     return tuple(tokens)
 
 
-def _from_bytes(spelling: str, alphabet: dict[str, int]) -> str:
-    if not all(character in alphabet for character in spelling):
+def _from_bytes(spelling: str) -> str:
+    try:
+        data = spelling.translate(_byte_alphabet()).encode("latin-1")
+    except UnicodeEncodeError:
         return spelling  # not spelled in bytes after all
-    data = bytes(alphabet[character] for character in spelling)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
@@ -66,9 +68,11 @@ def _parts(node: Any) -> Iterable[dict[str, Any]]:
             yield from _parts(child)
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """Character → byte of byte-level BPE: printable Latin-1 stands for itself, the other bytes take
-    the characters from U+0100 on, in order. Source: Radford et al. 2019 (GPT-2), encoder.py."""
+@cache
+def _byte_alphabet() -> dict[int, int | str]:
+    """Character → byte of byte-level BPE, for `str.translate`: printable Latin-1 stands for itself, the other
+    bytes take the characters from U+0100 on, in order, and do not occur themselves.
+    Source: Radford et al. 2019 (GPT-2), encoder.py."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
-    return {chr(b): b for b in printable} | {chr(0x100 + i): b for i, b in enumerate(others)}
+    return dict.fromkeys(others, "\uffff") | {0x100 + i: byte for i, byte in enumerate(others)}

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-PAIRS = 15
-PAIRS_WHEN_SLOW = 5  # where one of the two takes over SLOW seconds
+PAIRS = 21
+PAIRS_WHEN_SLOW = 9  # where one of the two takes over SLOW seconds
 SLOW = 5.0
 
 
