@@ -14,42 +14,58 @@ whether a later position's result answers to an earlier position of it (a key) o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from model_probe.errors import ProbeError
+from model_probe.fused import Seen, refuse_hidden
 from model_probe.measure_norm import CallForm, MeasuredNorm, measure_norm
+from model_probe.passes import input_device, named_modules, plain, undisturbed
 from model_probe.sites import NormSite
 
 # Relative: a key's own position must not answer to it (softmax over one is constant), rounding may.
 _ROUNDING: Final = 1e-3
+# Operations of torch that add up what they are given, and that only lay it out anew, as autograd names them.
+_ADDS: Final = ("AddBackward",)
+_LAYS_OUT: Final = ("ViewBackward", "ReshapeAlias", "CloneBackward", "SqueezeBackward", "ToCopy")
 
 
 def discover(model: nn.Module) -> tuple[NormSite, ...]:
     """Every RMSNorm call of a causal language model, in order, measured, with its role.
 
     Runs one pass of a few tokens on the model's own device. Leaves no hook and no gradient behind.
+    A compiled model's sites have the names of the model that was compiled.
 
     Raises:
-        ProbeError: `no_rms_norm`, naming the norm classes that the model has instead.
+        ProbeError: `no_rms_norm`, naming the norm classes that the model has instead; `fused_norm`,
+            `in_place_norm` or `norm_not_measured`, naming a norm that cannot be measured from outside;
+            `weights_gone`.
     """
+    model = plain(model)
+    with undisturbed(model):
+        return _discover(model)
+
+
+def _discover(model: nn.Module) -> tuple[NormSite, ...]:
     dry = _dry_pass(model)
     measured: dict[str, MeasuredNorm] = {}
     for call in dry.calls:
         if call.name not in measured:
-            norm = measure_norm(model.get_submodule(call.name), call.form)
+            norm = measure_norm(plain(model.get_submodule(call.name)), call.form)
             if norm is not None:
                 measured[call.name] = norm
+    refuse_hidden(model, dry.leaves, list(measured))
     norms = [call for call in dry.calls if call.name in measured]
     if not norms:
         classes = sorted({type(m).__name__ for m in model.modules() if "norm" in type(m).__name__.lower()})
         raise ProbeError(
             "no_rms_norm", architecture=type(model).__name__, classes=", ".join(classes) or "none"
         )
+    dry.norms.update({call.name: call for call in norms})
     sites = []
     for call in norms:
         norm = measured[call.name]
@@ -89,6 +105,7 @@ class _Child:
     name: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    projects: bool  # it is a Linear, so no branch but a part of one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,8 +113,11 @@ class _DryPass:
     tokens: int
     layers: str  # name of the ModuleList of layers, "" if there is none
     calls: list[_Call]  # modules that return their input's shape, in order
+    leaves: list[Seen]  # the same and those that return it among others
     children: list[_Child]
     linear_inputs: list[tuple[str, Tensor]]  # what each Linear was given
+    makers: dict[Any, _Child]  # the node of autograd's graph that made a child's result → the child
+    norms: dict[str, _Call] = field(default_factory=dict)  # the calls that are norms, the last one of each
 
     def layer_of(self, name: str) -> int | None:
         match = re.match(re.escape(self.layers) + r"\.(\d+)\.", name) if self.layers else None
@@ -115,8 +135,10 @@ def _dry_pass(model: nn.Module) -> _DryPass:
     )
     tokens = _token_count(model)
     calls: list[_Call] = []
+    leaves: list[Seen] = []
     children: list[_Child] = []
     linear_inputs: list[tuple[str, Tensor]] = []
+    makers: dict[Any, _Child] = {}
     counts: dict[str, int] = {}
 
     def on_leaf(name: str) -> Any:
@@ -124,6 +146,8 @@ def _dry_pass(model: nn.Module) -> _DryPass:
             form = CallForm.of(args, kwargs)
             if isinstance(module, nn.Linear) and form is not None:
                 linear_inputs.append((name, form.x))
+            elif (seen := Seen.of(name, _tensors((args, kwargs)), output)) is not None:
+                leaves.append(seen)
             if form is None or not isinstance(output, Tensor) or output.shape != form.x.shape:
                 return
             counts[name] = counts.get(name, 0) + 1
@@ -133,7 +157,11 @@ def _dry_pass(model: nn.Module) -> _DryPass:
 
     def on_child(name: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            children.append(_Child(name, tuple(_tensors((args, kwargs))), tuple(_tensors(output))))
+            child = _Child(
+                name, tuple(_tensors((args, kwargs))), tuple(_tensors(output)), isinstance(module, nn.Linear)
+            )
+            children.append(child)
+            makers.update({tensor.grad_fn: child for tensor in child.outputs if tensor.grad_fn is not None})
 
         return hook
 
@@ -142,13 +170,13 @@ def _dry_pass(model: nn.Module) -> _DryPass:
 
     embedding = model.get_input_embeddings()  # type: ignore[operator]
     handles = [embedding.register_forward_hook(start_graph)]
-    for name, module in model.named_modules():
+    for name, module in named_modules(model):
         if name.rpartition(".")[0] in layer_names:
             handles.append(module.register_forward_hook(on_child(name), with_kwargs=True))
         if not any(True for child in module.children() for _ in child.parameters()):
             handles.append(module.register_forward_hook(on_leaf(name), with_kwargs=True))
     try:
-        device = next(embedding.parameters()).device
+        device = input_device(model)
         ids = (
             torch.arange(1, tokens + 1, device=device).unsqueeze(0) % embedding.num_embeddings
         )  # [1, tokens]
@@ -157,7 +185,7 @@ def _dry_pass(model: nn.Module) -> _DryPass:
     finally:
         for handle in handles:
             handle.remove()
-    return _DryPass(tokens, layers, calls, children, linear_inputs)
+    return _DryPass(tokens, layers, calls, leaves, children, linear_inputs, makers)
 
 
 def _token_count(model: nn.Module) -> int:
@@ -173,7 +201,7 @@ def _layer_list(model: nn.Module) -> str:
     """Name of the ModuleList that holds the decoder layers: the outermost one of the config's length."""
     config = getattr(model, "config", None)
     wanted = getattr(config, "num_hidden_layers", None)
-    lists = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m)]
+    lists = [(name, m) for name, m in named_modules(model) if isinstance(m, nn.ModuleList) and len(m)]
     outermost = [
         (name, m) for name, m in lists if not any(name.startswith(other + ".") for other, _ in lists)
     ]
@@ -219,14 +247,54 @@ def _role(call: _Call, dry: _DryPass, *, is_last: bool) -> str:
     holder = dry.child_holding(call.name)
     if holder is not None:
         return _role_inside(call, holder, dry)
-    others = [child for child in dry.children if child.name != call.name]
-    for child in others:  # placed on what a branch gives back
-        if any(tensor is call.x for tensor in child.outputs):
-            return "attention_output" if _mixes_tokens(child, dry.tokens) else "mlp_output"
-    for child in others:  # in front of a branch
-        if any(tensor is call.output for tensor in child.inputs):
-            return "attention_input" if _mixes_tokens(child, dry.tokens) else "mlp_input"
+    branch = _branch_before(call.x, dry)
+    if branch is not None:  # placed on what a branch gives back
+        return f"{branch}_output"
+    fed = [
+        _mixes_tokens(child, dry.tokens)
+        for child in dry.children
+        if child.name != call.name and any(tensor is call.output for tensor in child.inputs)
+    ]
+    if fed:  # in front of a branch, or of several
+        return "attention_input" if any(fed) else "mlp_input"
     return "other"
+
+
+def _branch_before(x: Tensor, dry: _DryPass) -> str | None:
+    """The branch whose result x is, "attention" or "mlp"; None where the residual stream is in it.
+
+    Several branches may have been added up (a dense MLP and experts), each normed before or not.
+    """
+    found = set()
+    for source in _summands(x, dry):
+        if source is None or source.projects:
+            return None
+        if source.name in dry.norms:
+            found.add(_branch_before(dry.norms[source.name].x, dry))
+        else:
+            found.add("attention" if _mixes_tokens(source, dry.tokens) else "mlp")
+    if None in found:
+        return None
+    return "attention" if "attention" in found else "mlp"
+
+
+def _summands(x: Tensor, dry: _DryPass) -> Iterator[_Child | None]:
+    """The direct children of layers whose results x is the sum of; None for anything else in the sum."""
+    for node in _origins(x, dry.makers, (*_LAYS_OUT, *_ADDS)):
+        yield None if node is None else dry.makers[node]
+
+
+def _origins(x: Tensor, known: Container[Any], passing: Sequence[str]) -> Iterator[Any]:
+    """The known nodes of autograd's graph that x comes from by the `passing` operations; None for others."""
+    nodes = [x.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if node in known:
+            yield node
+        elif node is not None and any(kind in node.name() for kind in passing):
+            nodes.extend(previous for previous, _ in node.next_functions if previous is not None)
+        else:
+            yield None
 
 
 def _mixes_tokens(child: _Child, tokens: int) -> bool:
@@ -234,19 +302,27 @@ def _mixes_tokens(child: _Child, tokens: int) -> bool:
     source = next((t for t in child.inputs if t.requires_grad), None)
     if source is None or not child.outputs:
         return False
-    gradient = _gradient(child.outputs[0], -1, source)
-    if gradient is None:
-        return False
-    return bool((_by_token(gradient, "token", tokens)[:-1] != 0).any())
+    return _answers_to_earlier(child.outputs[0], source, tokens)
+
+
+def _answers_to_earlier(output: Tensor, source: Tensor, tokens: int) -> bool:
+    gradient = _gradient(output, -1, source, tokens)
+    return gradient is not None and bool((_by_token(gradient, "token", tokens)[:-1] != 0).any())
 
 
 def _role_inside(call: _Call, holder: _Child, dry: _DryPass) -> str:
     """The role of a norm inside a branch: in front of a projection, on queries or on keys."""
-    if any(tensor is call.output for name, tensor in dry.linear_inputs if name.startswith(holder.name + ".")):
-        return "latent"
+    source = next((t for t in holder.inputs if t.requires_grad), None)
+    if source is None or not _mixes_tokens(holder, dry.tokens):
+        return "other"
     layout = _layout(call, dry.tokens)
-    last = _gradient(holder.outputs[0], -1, call.output)
-    first = _gradient(holder.outputs[0], 0, call.output)
+    if layout == "token" and _answers_to_earlier(call.x, source, dry.tokens):
+        return "other"  # behind the mixing, on what attention gives back
+    projected = (x for name, x in dry.linear_inputs if name.startswith(holder.name + "."))
+    if any(node is not None for x in projected for node in _origins(x, (call.output.grad_fn,), _LAYS_OUT)):
+        return "latent"
+    last = _gradient(holder.outputs[0], -1, call.output, dry.tokens)
+    first = _gradient(holder.outputs[0], 0, call.output, dry.tokens)
     if last is None or first is None:
         return "other"
     at_last = _by_token(last, layout, dry.tokens).abs().amax(dim=1)  # [tokens]
@@ -257,11 +333,13 @@ def _role_inside(call: _Call, holder: _Child, dry: _DryPass) -> str:
     return "key" if at_first[0] <= _ROUNDING * at_last.max() else "other"
 
 
-def _gradient(output: Tensor, position: int, source: Tensor) -> Tensor | None:
-    """d Σ output[:, position] / d source, None where the one does not answer to the other."""
+def _gradient(output: Tensor, position: int, source: Tensor, tokens: int) -> Tensor | None:
+    """d Σ output at a position / d source, None where the one does not answer to the other.
+
+    The output is [1, tokens, …], or [tokens, …] as experts give it.
+    """
     if not output.requires_grad or not source.requires_grad:
         return None
-    (gradient,) = torch.autograd.grad(
-        output[:, position].float().sum(), source, retain_graph=True, allow_unused=True
-    )
+    at_position = output.select(0 if len(output) == tokens else 1, position)
+    (gradient,) = torch.autograd.grad(at_position.float().sum(), source, retain_graph=True, allow_unused=True)
     return gradient

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from model_probe.norms import rms_norm
+from model_probe.passes import weights_at_hand
 from model_probe.sites import gate_value
 
 TOLERANCE: Final = 1e-5  # relative to the largest value of the output
@@ -84,7 +85,8 @@ def measure_norm(module: nn.Module, form: CallForm) -> MeasuredNorm | None:
     """Gain, eps and gate of the module if it is an RMSNorm, else None.
 
     A module whose gate is multiplied in before the division norms all the same, but its output
-    cannot be rebuilt from its input: it comes back without a gain, and with the reason.
+    cannot be rebuilt from its input: it comes back without a gain, and with the reason. So does one
+    whose weight is not finite everywhere.
     """
     random = np.random.default_rng(0)
     size = form.size
@@ -92,13 +94,16 @@ def measure_norm(module: nn.Module, form: CallForm) -> MeasuredNorm | None:
     constant_gate = None if form.z is None else np.full((1, size), _GATE)
     try:
         at_large = form.run(module, _LARGE * sign[None], constant_gate)[0]  # [size]
+        finite = np.isfinite(at_large)  # [size]; everywhere, but for a broken weight
+        at_large[~finite] = 0.0
         gate, scale = None, 1.0
         if constant_gate is not None:
             twice = form.run(module, _LARGE * sign[None], 2 * constant_gate)[0]
+            twice[~finite] = 0.0
             gate = _gate_kind(at_large, twice)
             scale = _GATE if gate == "silu" else 1.0
         gain = at_large * sign / scale
-        if not np.isfinite(gain).all() or not np.any(gain):
+        if not np.any(gain):
             return None
         eps = _measure_eps(module, form, sign, gain * scale, constant_gate)
         if eps is None:
@@ -109,12 +114,15 @@ def measure_norm(module: nn.Module, form: CallForm) -> MeasuredNorm | None:
             * np.logspace(-2, 2, 8)[:, None]
         )
         constant = None if form.z is None else np.full(x.shape, _GATE)
-        if not _close(form.run(module, x, constant), rms_norm(x, gain * scale, eps)):
+        if not _close(form.run(module, x, constant), rms_norm(x, gain * scale, eps), finite):
             return None
+        if not finite.all():
+            why = f"its weight is not finite in {int((~finite).sum())} of {size} features"
+            return MeasuredNorm(type(module).__name__, None, eps, "other", gate, why)
         if form.z is not None:
             z = random.normal(0, 2, x.shape)
             expected = rms_norm(x, gain, eps) * gate_value(gate, z) if gate else None
-            if expected is None or not _close(form.run(module, x, z), expected):
+            if expected is None or not _close(form.run(module, x, z), expected, finite):
                 why = "its gate is not multiplied in after the norm, so its output does not follow from its input"
                 return MeasuredNorm(type(module).__name__, None, eps, "other", None, why)
     except Exception:  # noqa: BLE001 - a module that cannot run on such vectors is not an RMSNorm
@@ -159,13 +167,16 @@ def _measure_eps(
     return float(f"{eps:.2g}")
 
 
-def _close(measured: Vector, expected: NDArray[np.floating]) -> bool:
+def _close(measured: Vector, expected: NDArray[np.floating], where: NDArray[np.bool_]) -> bool:
+    """Whether the two [rows, size] agree in those features."""
     largest = np.abs(expected).max(axis=-1, keepdims=True)
-    return bool(np.all(np.abs(measured - expected) <= TOLERANCE * np.maximum(largest, 1e-30)))
+    near = np.abs(measured[:, where] - expected[:, where]) <= TOLERANCE * np.maximum(largest, 1e-30)
+    return bool(np.all(near))
 
 
 def _convention(module: nn.Module, gain: NDArray[np.float32]) -> str:
-    parameters = [p.detach().to("cpu", torch.float32).numpy() for p in module.parameters()]
+    with weights_at_hand(module):
+        parameters = [p.detach().to("cpu", torch.float32).numpy() for p in module.parameters()]
     if not parameters:
         return "none"
     for stored in (p.reshape(-1) for p in parameters if p.size == gain.size):
