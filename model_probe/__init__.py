@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from model_probe.recording import Recording, load_recording, record
     from model_probe.sites import NormSite
     from model_probe.trace import CheckpointInfo, NormTrace, SiteTrace, Statistics, Token
+    from model_probe.wrapping import wrap_model
 
 _HOMES = {
     "capture": "capturing",
@@ -40,6 +41,7 @@ _HOMES = {
     "SiteTrace": "trace",
     "Statistics": "trace",
     "Token": "trace",
+    "wrap_model": "wrapping",
 }
 __all__ = [
     "Checkpoint",
@@ -58,6 +60,7 @@ __all__ = [
     "local_checkpoints",
     "open_checkpoint",
     "record",
+    "wrap_model",
 ]
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from model_probe.errors import ProbeError
 from model_probe.interventions import NORM_KINDS, Intervention
+from model_probe.passes import plain, undisturbed, weights_at_hand
 from model_probe.sites import NormSite
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def applied(checkpoint: Checkpoint, *interventions: Intervention) -> Iterator[No
                 _change_norms(checkpoint, intervention, undo)
             else:
                 _OTHERS[intervention.kind](checkpoint.model, intervention, undo)
-        yield
+        with undisturbed(checkpoint.model):
+            yield
 
 
 def chosen_sites(checkpoint: Checkpoint, intervention: Intervention) -> tuple[NormSite, ...]:
@@ -92,7 +94,7 @@ def _change_norms(checkpoint: Checkpoint, intervention: Intervention, undo: Exit
         _scale_inputs(checkpoint.model, modules, float(intervention.amount or 0.0), undo)
         return
     for name, site in modules.items():
-        handle = checkpoint.model.get_submodule(name).register_forward_hook(
+        handle = plain(checkpoint.model.get_submodule(name)).register_forward_hook(
             _replacement(intervention, site), with_kwargs=True
         )
         undo.callback(handle.remove)
@@ -106,7 +108,7 @@ def _scale_inputs(model: nn.Module, modules: dict[str, NormSite], k: float, undo
         return args, {**kwargs, name: kwargs[name] * k}
 
     for name in modules:
-        handle = model.get_submodule(name).register_forward_pre_hook(hook, with_kwargs=True)
+        handle = plain(model.get_submodule(name)).register_forward_pre_hook(hook, with_kwargs=True)
         undo.callback(handle.remove)
 
 
@@ -195,16 +197,18 @@ def _scale_values(model: nn.Module, intervention: Intervention, undo: ExitStack)
 
 def _scale_biases(model: nn.Module, intervention: Intervention, undo: ExitStack) -> None:
     extra = float(intervention.amount or 0.0) - 1
+
+    def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        with weights_at_hand(module):
+            return output + extra * module.bias  # type: ignore[operator]
+
     for number, attention in _attention(model, intervention).items():
         projections = [getattr(attention, name, None) for name in _PROJECTIONS]
         with_bias = [p for p in projections if p is not None and getattr(p, "bias", None) is not None]
         if not with_bias:
             raise ProbeError("no_bias", layer=number)
         for projection in with_bias:
-            handle = projection.register_forward_hook(
-                lambda module, _args, output: output + extra * module.bias
-            )
-            undo.callback(handle.remove)
+            undo.callback(projection.register_forward_hook(hook).remove)
 
 
 _OTHERS: Final[dict[str, Callable[[nn.Module, Intervention, ExitStack], None]]] = {

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from model_probe.errors import ProbeError
+from model_probe.passes import input_device, plain, undisturbed
 from model_probe.reduce import Reduced, Store, numbers_of, reduce_rows
 from model_probe.sites import NormSite
 from model_probe.tokens import readable_tokens
@@ -45,7 +46,8 @@ def capture(
     checkpoint: a second one waits. The hooks are gone afterwards, after an error too.
 
     Raises:
-        ProbeError: `empty_prompt`, `bad_prompt`, or `no_sites_ran` when the model bypassed its hooks.
+        ProbeError: `empty_prompt`, `bad_prompt`, `weights_gone` after the checkpoint was closed, or
+            `no_sites_ran` when the model bypassed its hooks.
     """
     ids = token_ids(checkpoint, prompt)
     kept = ids[:max_tokens]
@@ -84,7 +86,7 @@ def token_ids(checkpoint: Checkpoint, prompt: str) -> list[int]:
 
 def forward(checkpoint: Checkpoint, ids: list[int]) -> Any:
     """The bare pass that a capture rides on: no cache, and logits for the last position only."""
-    device = next(checkpoint.model.get_input_embeddings().parameters()).device
+    device = input_device(checkpoint.model)
     with torch.inference_mode():
         return checkpoint.model(
             input_ids=torch.tensor([ids], device=device),  # [1, tokens]
@@ -96,6 +98,8 @@ def forward(checkpoint: Checkpoint, ids: list[int]) -> Any:
 @contextmanager
 def record_sites(checkpoint: Checkpoint) -> Iterator[list[SiteRecord]]:
     """Hooks on every norm site while the block runs; the list fills in the order of the calls.
+
+    A compiled model runs eagerly meanwhile, one in training in evaluation mode.
 
     with record_sites(checkpoint) as records:
         forward(checkpoint, ids)
@@ -118,9 +122,10 @@ def record_sites(checkpoint: Checkpoint) -> Iterator[list[SiteRecord]]:
     handles = []
     try:
         for name in dict.fromkeys(site.module for site in checkpoint.sites):
-            module = checkpoint.model.get_submodule(name)
+            module = plain(checkpoint.model.get_submodule(name))
             handles.append(module.register_forward_hook(on_norm(name), with_kwargs=True))
-        yield records
+        with undisturbed(checkpoint.model):
+            yield records
     finally:
         for handle in handles:
             handle.remove()

@@ -24,6 +24,7 @@ from model_probe.broken import run_breaks
 from model_probe.capturing import forward, token_ids
 from model_probe.code_results import Bias, CodeResults, Prediction, Provenance, load_code_results
 from model_probe.errors import ProbeError
+from model_probe.passes import input_device
 from model_probe.presets import DEFAULT, PRESETS
 from model_probe.progress import Progress, silent
 from model_probe.sites import NormSite
@@ -186,7 +187,7 @@ def _hooked(module: nn.Module, hook: Any) -> Iterator[None]:
 
 def _logits(checkpoint: Checkpoint, ids: list[int]) -> Tensor:
     """Of every position, float32 on the CPU: [tokens, vocabulary]."""
-    device = next(checkpoint.model.get_input_embeddings().parameters()).device
+    device = input_device(checkpoint.model)
     with torch.inference_mode():
         told = checkpoint.model(input_ids=torch.tensor([ids], device=device), use_cache=False)
     return told.logits[0].float().cpu()

@@ -23,6 +23,7 @@ SENTENCES: dict[str, str] = {
     "fused_norm": "{name} ({class_name}) adds the residual and norms in one step, so what it norms cannot be seen; load the model without fused kernels.",
     "in_place_norm": "{name} ({class_name}) writes its result over what it norms, so that cannot be seen; load the model without fused kernels.",
     "norm_not_measured": "{name} ({class_name}) acts as an RMSNorm, but it cannot be run by itself to measure its gain ({reason}); load the model without custom kernels.",
+    "not_wrapped": "A {class_name} is not a language model of transformers, so its norms cannot be measured here.",
     "weights_gone": "The weights of {architecture} are not in memory: the model was closed, or never loaded. Open it again.",
     "missing_weights": "{path} lacks the weights {names}, so they would be random numbers.",
     "load_failed": "{path} could not be opened ({reason}).",
