@@ -47,6 +47,19 @@ class Checkpoint:
     tokenizer: PreTrainedTokenizerBase
     sites: tuple[NormSite, ...]  # in the order in which they run
     lock: threading.RLock = field(default_factory=threading.RLock)  # one measurement at a time
+    owned: bool = True  # False where somebody else loaded the model and goes on using it
+
+    def close(self) -> None:
+        """Give the weights' memory back, now, whoever still holds this object or the model.
+
+        Waits for a measurement under way; a later one raises ProbeError `weights_gone`. The weights of a
+        model that somebody else loaded are left alone. Closing twice is closing once.
+        """
+        from model_probe.passes import free_weights
+
+        if self.owned:
+            with self.lock:
+                free_weights(self.model)
 
 
 def open_checkpoint(
@@ -78,6 +91,7 @@ def open_checkpoint(
 
     from model_probe.discovery import discover
     from model_probe.loading import choose_device, choose_dtype, load, quiet
+    from model_probe.text_part import text_config
 
     made_of = provenance(place.folder)
     chosen_device = choose_device(device)
@@ -86,7 +100,7 @@ def open_checkpoint(
     progress("discover")
     with quiet():  # the first pass of some architectures has advice on packages to install
         sites = discover(loaded.model)
-    config = loaded.model.config
+    config = text_config(loaded.model)
     info = CheckpointInfo(
         name=place.name,
         source=place.source,
