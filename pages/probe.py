@@ -5,8 +5,9 @@ import math
 import streamlit as st
 
 from viz import measure
-from viz.bench import begin_controls, bench, notices, offer_checkpoint
+from viz.bench import begin_controls, bench, notices
 from viz.chart import chart
+from viz.checkpoint_controls import checkpoint_controls
 from viz.downloads import downloads
 from viz.figures.depth import depth_alt, depth_figure, growth
 from viz.figures.heatmap import heatmap_alt, heatmap_figure
@@ -53,7 +54,7 @@ after_first_chart()
 with room.controls:
     begin_controls(page, room)
     prompt_controls(page, shown)
-    offer_checkpoint(page)
+    checkpoint_controls(page, choose=True)
     progress = st.container()
     reading_controls(page, trace)
 

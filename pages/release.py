@@ -5,7 +5,7 @@ import streamlit as st
 from model_probe.experiments import EXPERIMENTS, load_recorded
 from viz import measure
 from viz.address import bind
-from viz.bench import offer_checkpoint
+from viz.checkpoint_controls import checkpoint_controls
 from viz.effects import best_label, truth
 from viz.predict import predict
 from viz.release import (
@@ -77,11 +77,14 @@ else:
     next_button(page, name)
 
 bench_section(page, chosen["view"])
-offer_checkpoint(page)
+checkpoint_controls(page)
 fetching = st.container()
 failed = measure.failure(page.words)
 if failed is not None:
     st.error(failed)
+stopped = measure.stopped(page.words)
+if stopped is not None:
+    st.info(stopped)
 with st.expander(page.t("release.deeper")):
     page.prose("release/deeper", n=len(recorded.tokens))
 

@@ -11,7 +11,7 @@ import streamlit as st
 from viz import measure
 from viz.probe_controls import MAX_CHARS, Shown
 from viz.shell import Page
-from viz.text import literal, number
+from viz.text import literal
 
 if TYPE_CHECKING:
     from streamlit.delta_generator import DeltaGenerator
@@ -54,33 +54,6 @@ def begin_controls(page: Page, room: Bench) -> None:
     _typing(key="probe-typing", data={"field": "probe-text"})
 
 
-def offer_checkpoint(page: Page) -> None:
-    """Says on what a run would measure; where no checkpoint is there, offers to fetch the recorded one."""
-    here = measure.checkpoint_here()
-    if here is not None:
-        st.caption(page.t("probe.here", name=literal(Path(here).name if Path(here).exists() else here)))
-        return
-    wanted = measure.recorded_checkpoint()
-    size = page.t("probe.megabytes", n=round(wanted.size / 1e6))
-    st.caption(
-        page.t(
-            "probe.nothing_here",
-            name=literal(wanted.name),
-            download=size,
-            seconds=measure.CONVERSION_SECONDS,
-            memory=number(measure.CONVERSION_MEMORY_GB, 1),
-            disk=number(measure.CONVERSION_DISK_GB, 2),
-        )
-    )
-    st.button(
-        page.t("probe.fetch", size=size),
-        key="probe-fetch",
-        width="stretch",
-        disabled=measure.job() is not None,
-        on_click=measure.start_fetching,
-    )
-
-
 def notices(page: Page, shown: Shown) -> None:
     """What the reader has to know before the pictures: a failure, another prompt than typed, cuts, non-finite sites."""
     trace, text = shown.trace, shown.text
@@ -91,6 +64,11 @@ def notices(page: Page, shown: Shown) -> None:
         st.info(page.t("errors.empty_prompt"))
     elif trace.prompt != text:
         st.info(page.t("probe.not_measured", run=page.t("probe.run")))
+    elif shown.origin == "live" and not shown.is_current:
+        st.info(page.t("probe.not_on_this", run=page.t("probe.run")))
+    stopped = measure.stopped(page.words)
+    if stopped is not None:
+        st.info(stopped)
     if len(text) >= MAX_CHARS:
         st.warning(page.t("probe.cut_characters", n=MAX_CHARS))
     if trace.tokens_cut:

@@ -54,16 +54,15 @@ def with_checkpoint() -> Shown:
 def run_controls(page: Page) -> None:
     """The button that runs the lab here, what it would run on, and how far it is."""
     job: Job[CodeResults] | None = st.session_state.get(_JOB)
-    here = measure.checkpoint_here()
+    offer = measure.chosen()
     with st.container(key="code-run", horizontal=True, vertical_alignment="center", gap="small"):
         st.button(page.t("code.run.run"), key="code.run", disabled=job is not None, on_click=_start)
         if job is not None:
             st.button(page.t("code.run.stop"), key="code.stop", disabled=job.stopping, on_click=job.stop)
-    if here is None:
+    if offer is None:
         st.caption(page.t("code.run.without"))
     else:
-        name = literal(Path(here).name if Path(here).exists() else here)
-        st.caption(page.t("code.run.with", name=name))
+        st.caption(page.t("code.run.with", name=literal(offer.name)))
     failed: Exception | None = st.session_state.get(_FAILURE)
     if failed is not None:
         st.error(measure.sentence(failed, page.words))
@@ -90,7 +89,7 @@ def follow(page: Page) -> None:
 def _start() -> None:
     st.session_state.pop(_FAILURE, None)
     turns = measure.turns()
-    open_ = measure.opener() if measure.checkpoint_here() is not None else None
+    open_ = measure.opener() if measure.chosen() is not None else None
 
     def work(progress: Progress) -> CodeResults:
         with turns.take(progress):

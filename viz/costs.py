@@ -98,7 +98,7 @@ def _between(taken: Spread, words: Words) -> str:
 
 
 def _run() -> OnDemand[Costs]:
-    opener = measure.opener() if measure.checkpoint_here() is not None else None
+    opener = measure.opener() if measure.chosen() is not None else None
     return OnDemand(
         NAME, lambda progress, turn: measure_costs(checkpoint=opener, progress=progress, turn=turn), _keep
     )

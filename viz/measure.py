@@ -1,27 +1,33 @@
 """The recording and the live checkpoint, as the pages use them.
 
-One checkpoint is opened a server process, for all visitors; whoever measures takes their turn. What a visitor
-measured is kept in their own session. torch is imported when the first measurement runs, not before.
+One checkpoint at a time is open in a server process, for all visitors; whoever measures takes their turn, and who has
+chosen another one has it opened in its place. What a visitor measured is kept in their own session. torch is imported
+when the first measurement runs, not before.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import streamlit as st
 
-from model_probe.catalog import NAMED, NamedCheckpoint, automatic
+from model_probe.catalog import NAMED, NamedCheckpoint
 from model_probe.errors import ProbeError
-from model_probe.progress import Progress
+from model_probe.progress import Cancelled, Progress
 from model_probe.recording import Recording, load_recording
 from model_probe.sites import NormSite
 from model_probe.trace import CheckpointInfo, NormTrace
+from viz.address import Choice, remembered
 from viz.jobs import Job, Turns
+from viz.offers import Offer, here, offers
 from viz.text import Words, literal
 
 if TYPE_CHECKING:
@@ -34,20 +40,39 @@ CONVERSION_DISK_GB: Final = 2.5
 KEPT_RESULTS: Final = 12  # live traces of a session; the oldest goes first
 
 _LOOK_SECONDS: Final = 0.1  # between two looks at a job
+_GONE_SECONDS: Final = 5.0  # who waits for a download looks oftener than this
+_PAGE: Final = "probe"  # whose address holds the choice of a checkpoint
+_CHOICE: Final = "checkpoint"
 _JOB: Final = "measure.job"
-_RESULTS: Final = "measure.results"
+_RESULTS: Final = "measure.results"  # {(code of the checkpoint, prompt): trace}, the oldest first
 _FAILURE: Final = "measure.failure"
+_STOPPED: Final = "measure.stopped"  # what the reader stopped last: "run" or "download"
+_FETCHED: Final = "measure.fetched"  # code of the checkpoint that has just arrived
 _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
+class Download:
+    """A checkpoint under way, for all who wait for it."""
+
+    job: Job[Path]
+    looked: dict[str, float] = field(default_factory=dict)  # session → time.monotonic of its last look
+
+    def others(self, session: str) -> bool:
+        """Whether anybody else waits for it."""
+        now = time.monotonic()
+        return any(s != session and now - looked < _GONE_SECONDS for s, looked in self.looked.items())
+
+
+@dataclass(slots=True)
 class Bench:
-    """What all visitors share: the open checkpoint, the queue before it, and a download under way."""
+    """What all visitors share: the open checkpoint, the queue before it, and the downloads under way."""
 
     turns: Turns = field(default_factory=Turns)
     checkpoint: Checkpoint | None = None
-    fetching: Job[Path] | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)  # guards `fetching`
+    code: str | None = None  # of the offer that is open
+    downloads: dict[str, Download] = field(default_factory=dict)  # by the name of the checkpoint
+    lock: threading.Lock = field(default_factory=threading.Lock)  # guards `downloads`
 
 
 @st.cache_resource(show_spinner=False)
@@ -62,12 +87,15 @@ def turns() -> Turns:
 
 
 def opener() -> Callable[[Progress], Checkpoint]:
-    """What opens the checkpoint that is here, once for all visitors.
+    """What opens the checkpoint that this visitor has chosen, unless it is open already.
 
     Asked for in the script, called in a job, inside its turn.
+
+    Raises:
+        ProbeError: when called, `no_checkpoint` if nothing is on this machine.
     """
-    bench = _bench()
-    return lambda progress: _opened(bench, progress)
+    bench, offer = _bench(), chosen()
+    return lambda progress: _opened(bench, offer, progress)
 
 
 def recording() -> Recording:
@@ -76,49 +104,100 @@ def recording() -> Recording:
 
 
 def recorded_checkpoint() -> NamedCheckpoint:
-    """The checkpoint of the recording, which `start_fetching` brings."""
+    """The checkpoint of the recording."""
     return NAMED[recording().checkpoint.name]
 
 
-def checkpoint_here() -> str | None:
-    """What a measurement would open now: a name or the operator's choice; None when nothing is on this machine."""
-    return automatic()
+def checkpoint_choice() -> Choice:
+    """Which of the checkpoints on this machine is run, for the address of the probe."""
+    runnable = here(offers())
+    codes = tuple(offer.code for offer in runnable) or (recorded_checkpoint().name,)
+    choice = Choice(_CHOICE, codes, codes[0])
+    arrived = st.session_state.pop(_FETCHED, None)
+    if arrived in codes:
+        st.session_state[choice.key] = arrived
+    return choice
+
+
+def chosen() -> Offer | None:
+    """What a run of this visitor would open now; None when nothing is on this machine."""
+    runnable = here(offers())
+    code = st.session_state.get(f"choice.{_CHOICE}") or remembered(_PAGE).get(_CHOICE)
+    return next((offer for offer in runnable if offer.code == code), runnable[0] if runnable else None)
 
 
 def open_sites() -> tuple[CheckpointInfo, tuple[NormSite, ...]] | None:
-    """The checkpoint that has been opened on this machine and its norms, None while none has."""
-    checkpoint = _bench().checkpoint
-    return None if checkpoint is None else (checkpoint.info, checkpoint.sites)
+    """The checkpoint that this visitor has chosen and its norms, None while it is not the one that is open."""
+    bench, offer = _bench(), chosen()
+    checkpoint = bench.checkpoint
+    if checkpoint is None or offer is None or bench.code != offer.code:
+        return None
+    return checkpoint.info, checkpoint.sites
 
 
 def measured(prompt: str) -> NormTrace | None:
-    """What this session measured of exactly this prompt, None when it has not."""
-    return st.session_state.get(_RESULTS, {}).get(prompt)
+    """What this session measured of exactly this prompt on the chosen checkpoint, None when it has not."""
+    return result(key(prompt))
 
 
-def job() -> Job[NormTrace] | Job[Path] | None:
+def key(prompt: str) -> tuple[str, str]:
+    """What a result of this prompt on the chosen checkpoint is kept under."""
+    offer = chosen()
+    return ("" if offer is None else offer.code), prompt
+
+
+def result(key: tuple[str, str]) -> NormTrace | None:
+    """What this session has kept under `key`, None when it has nothing there, or no longer."""
+    kept: dict[tuple[str, str], NormTrace] = st.session_state.get(_RESULTS, {})
+    return kept.get(key)
+
+
+def results() -> tuple[NormTrace, ...]:
+    """All that this session has measured and still keeps, the oldest first."""
+    return tuple(st.session_state.get(_RESULTS, {}).values())
+
+
+def job() -> Job[Any] | None:
     """The work that this session waits for."""
     return st.session_state.get(_JOB)
 
 
 def start_measuring(prompt: str) -> None:
-    """Begin to measure a prompt on the checkpoint that is here, opening it if it is not open yet."""
-    st.session_state.pop(_FAILURE, None)
-    if checkpoint_here() is None:
+    """Begin to measure a prompt on the chosen checkpoint, opening it if it is not open yet."""
+    forget_failure()
+    offer = chosen()
+    if offer is None:
         st.session_state[_FAILURE] = ProbeError("no_checkpoint")
         return
     bench = _bench()
-    st.session_state[_JOB] = Job(lambda progress: _measure(bench, prompt, progress))
+    st.session_state[_JOB] = Job(lambda progress: _measure(bench, offer, prompt, progress))
 
 
-def start_fetching() -> None:
-    """Begin to fetch the recording's checkpoint, or join a visitor who has begun."""
-    st.session_state.pop(_FAILURE, None)
-    bench, name = _bench(), recorded_checkpoint().name
+def start_fetching(name: str) -> None:
+    """Begin to fetch a checkpoint of the table, or join a visitor who has begun."""
+    forget_failure()
+    bench = _bench()
     with bench.lock:
-        if bench.fetching is None or bench.fetching.wait(0):
-            bench.fetching = Job(lambda progress: _fetch(name, progress))
-        st.session_state[_JOB] = bench.fetching
+        under_way = bench.downloads.get(name)
+        if under_way is None or under_way.job.wait(0) or under_way.job.stopping:
+            under_way = bench.downloads[name] = Download(Job(lambda progress: _fetch(name, progress)))
+        under_way.looked[_session()] = time.monotonic()
+        st.session_state[_JOB] = under_way.job
+
+
+def cancel() -> None:
+    """End this session's work. A download that others wait for as well goes on without this session."""
+    current = job()
+    if current is None:
+        return
+    with _bench().lock:
+        download = _download_of(current)
+        if download is not None:
+            download.looked.pop(_session(), None)
+            if download.others(_session()):
+                del st.session_state[_JOB]
+                return
+    current.stop()
 
 
 def follow(words: Words) -> None:
@@ -130,12 +209,20 @@ def follow(words: Words) -> None:
     current = job()
     if current is None:
         return
-    show_progress(current, words)
+    download = _download_of(current)
+    st.button(words.t("common.stop"), key="measure-stop", disabled=current.stopping, on_click=cancel)
+    show_progress(
+        current, words, look=None if download is None else partial(_note_look, download, _session())
+    )
     del st.session_state[_JOB]
     try:
-        result = current.result()
-        if isinstance(result, NormTrace):
-            _keep(result)
+        outcome = current.result()
+        if isinstance(outcome, Measured):
+            _keep(outcome)
+        elif download is not None:
+            st.session_state[_FETCHED] = _name_of(download)
+    except Cancelled:
+        st.session_state[_STOPPED] = "run" if download is None else "download"
     except Exception as error:  # noqa: BLE001 - the reader gets a sentence, the log the traceback
         if not isinstance(error, ProbeError):
             _LOG.error("a job of the bench failed", exc_info=error)
@@ -143,16 +230,22 @@ def follow(words: Words) -> None:
     st.rerun()
 
 
-def show_progress(current: Job[Any], words: Words) -> None:
-    """Show what a job tells of itself until it ends; a reader who uses a control meanwhile ends only this wait."""
+def show_progress(current: Job[Any], words: Words, *, look: Callable[[], None] | None = None) -> None:
+    """Show what a job tells of itself until it ends; a reader who uses a control meanwhile ends only this wait.
+
+    `look` is called at each look.
+    """
     with st.status(words.t("progress.begin"), expanded=True) as status:
         bar, given_up = st.empty(), st.empty()
         told = None
         while not current.wait(_LOOK_SECONDS):
+            if look is not None:
+                look()
             if told == current.told:
                 continue
             told = current.told
-            status.update(label=words.t(f"progress.{told.stage}", detail=literal(told.detail)))
+            stage = "stopping" if current.stopping else told.stage
+            status.update(label=words.t(f"progress.{stage}", detail=literal(told.detail)))
             if told.done is None:
                 bar.empty()
             else:
@@ -167,9 +260,16 @@ def failure(words: Words) -> str | None:
     return None if error is None else sentence(error, words)
 
 
+def stopped(words: Words) -> str | None:
+    """What became of the last work of this session if its reader stopped it; None if not."""
+    work = st.session_state.get(_STOPPED)
+    return None if work is None else words.t(f"checkpoints.stopped.{work}")
+
+
 def forget_failure() -> None:
-    """Take the last failure's sentence off the page."""
+    """Take what became of the last work off the page."""
     st.session_state.pop(_FAILURE, None)
+    st.session_state.pop(_STOPPED, None)
 
 
 def sentence(error: Exception, words: Words) -> str:
@@ -188,19 +288,36 @@ def _fact(value: object) -> str:
     return literal(str(value))
 
 
-def _measure(bench: Bench, prompt: str, progress: Progress) -> NormTrace:
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A trace, and what it was asked for under."""
+
+    key: tuple[str, str]
+    trace: NormTrace
+
+
+def _measure(bench: Bench, offer: Offer, prompt: str, progress: Progress) -> Measured:
     with bench.turns.take(progress):
-        checkpoint = _opened(bench, progress)
+        checkpoint = _opened(bench, offer, progress)
         from model_probe import capture  # loads torch, which by now is there
 
-        return capture(checkpoint, prompt, progress=progress)
+        return Measured((offer.code, prompt), capture(checkpoint, prompt, progress=progress))
 
 
-def _opened(bench: Bench, progress: Progress) -> Checkpoint:
-    if bench.checkpoint is None:
+def _opened(bench: Bench, offer: Offer | None, progress: Progress) -> Checkpoint:
+    """Inside a turn: nobody else opens or uses a checkpoint meanwhile."""
+    if offer is None:
+        raise ProbeError("no_checkpoint")
+    if bench.checkpoint is None or bench.code != offer.code:
         from model_probe import open_checkpoint
 
-        bench.checkpoint = open_checkpoint("auto", progress=progress)
+        bench.code = None
+        if bench.checkpoint is not None:  # room for the next one first
+            leaving, bench.checkpoint = bench.checkpoint, None
+            leaving.close()
+            del leaving
+        bench.checkpoint = open_checkpoint(offer.where, progress=progress)
+        bench.code = offer.code
     return bench.checkpoint
 
 
@@ -210,9 +327,27 @@ def _fetch(name: str, progress: Progress) -> Path:
     return fetch(name, progress=progress)
 
 
-def _keep(trace: NormTrace) -> None:
-    results: dict[str, NormTrace] = st.session_state.setdefault(_RESULTS, {})
-    results.pop(trace.prompt, None)
-    results[trace.prompt] = trace
-    while len(results) > KEPT_RESULTS:
-        del results[next(iter(results))]
+def _keep(outcome: Measured) -> None:
+    kept: dict[tuple[str, str], NormTrace] = st.session_state.setdefault(_RESULTS, {})
+    kept.pop(outcome.key, None)
+    kept[outcome.key] = outcome.trace
+    while len(kept) > KEPT_RESULTS:
+        del kept[next(iter(kept))]
+
+
+def _download_of(current: Job[Any]) -> Download | None:
+    return next((each for each in _bench().downloads.values() if each.job is current), None)
+
+
+def _name_of(download: Download) -> str | None:
+    return next((name for name, each in _bench().downloads.items() if each is download), None)
+
+
+def _note_look(download: Download, session: str) -> None:
+    download.looked[session] = time.monotonic()
+
+
+def _session() -> str:
+    """What tells this visitor's session from the others'."""
+    identity: str = st.session_state.setdefault("measure.session", uuid4().hex)
+    return identity

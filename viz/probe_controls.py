@@ -48,7 +48,7 @@ _SINKS: Final = Choice("sinks", SINK_CODES, "counted")
 _SERIES: Final = Choice("series", tuple(LINES), "residual")
 _DEFAULT_LAYER: Final = 4  # where the sink of the recorded prompt is at its largest
 _TEXT: Final = "probe.text"
-_SHOWN: Final = "probe.shown"  # (origin, preset id or prompt) of the trace on the page
+_SHOWN: Final = "probe.shown"  # origin of the trace on the page, and the preset's id or the result's key
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,7 @@ class Shown:
     trace: NormTrace
     origin: Origin
     text: str  # of the prompt in the box
-
-    @property
-    def is_current(self) -> bool:
-        """Whether what is shown was measured live on exactly the prompt in the box: nothing to run."""
-        return self.origin == "live" and self.trace.prompt == self.text
+    is_current: bool  # measured live, on exactly this prompt and the chosen checkpoint: nothing to run
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +91,7 @@ class Looked:
 
 def shown_prompt() -> Shown:
     """What the page shows for the prompt that the address and the box name; draws nothing."""
-    code = bind(_PROMPT)[_PROMPT.name]
+    code = bind(_PROMPT, measure.checkpoint_choice())[_PROMPT.name]
     if code != OWN and st.session_state.get(_TEXT) != PRESETS[code]:
         st.session_state[_TEXT] = PRESETS[code]
     return _shown(code, st.session_state.get(_TEXT, "")[:MAX_CHARS])
@@ -178,14 +174,14 @@ def _shown(code: str, text: str) -> Shown:
     """What this session measured of the text, else the preset's recording, else what was shown before."""
     recorded = measure.recording().traces
     if measure.measured(text) is not None:
-        st.session_state[_SHOWN] = ("live", text)
+        st.session_state[_SHOWN] = ("live", measure.key(text))
     elif code != OWN:
         st.session_state[_SHOWN] = ("recording", code)
     origin, which = st.session_state.get(_SHOWN, ("recording", DEFAULT))
-    trace = measure.measured(which) if origin == "live" else recorded[which]
+    trace = measure.result(which) if origin == "live" else recorded[which]
     if trace is None:  # the session has forgotten its oldest results
-        return Shown(recorded[DEFAULT], "recording", text)
-    return Shown(trace, origin, text)
+        return Shown(recorded[DEFAULT], "recording", text, is_current=False)
+    return Shown(trace, origin, text, is_current=which == measure.key(text))
 
 
 def _run(page: Page, shown: Shown) -> None:

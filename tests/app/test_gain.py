@@ -16,12 +16,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from model_probe.blending import blend, share_near_one
+from model_probe.catalog import CHECKPOINT_VARIABLE
 from model_probe.presets import PRESETS
 from model_probe.recording import load_recording
 from model_probe.sites import NormSite
 from viz import gains, measure
 from viz.figures.base import title_of
 from viz.figures.gain import gain_figure
+from viz.offers import OPERATORS
 from viz.text import LANGUAGES, number, words
 from viz.theme import LIGHT
 
@@ -152,7 +154,7 @@ def test_the_prose_takes_its_numbers_from_the_gains(lang: str) -> None:
 
 
 @pytest.fixture
-def open_checkpoint() -> Iterator[SimpleNamespace]:
+def open_checkpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """A checkpoint that somebody has opened on this machine: two layers and a final norm, gain stored less one."""
     rng = np.random.default_rng(8)
     roles = [
@@ -186,11 +188,12 @@ def open_checkpoint() -> Iterator[SimpleNamespace]:
         hidden_size=32,
         num_layers=2,
     )
-    bench = measure._bench()
     opened = SimpleNamespace(info=info, sites=(*sites, gated))
-    bench.checkpoint = opened  # type: ignore[assignment]
+    monkeypatch.setenv(CHECKPOINT_VARIABLE, "tiny-open")
+    bench = measure._bench()
+    bench.checkpoint, bench.code = opened, OPERATORS  # type: ignore[assignment]
     yield opened
-    bench.checkpoint = None
+    bench.checkpoint = bench.code = None
 
 
 @LANGUAGE

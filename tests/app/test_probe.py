@@ -22,6 +22,7 @@ from model_probe.errors import ProbeError
 from model_probe.presets import PRESETS
 from model_probe.progress import STAGES, Progress
 from model_probe.recording import load_recording
+from model_probe.trace import NormTrace
 from viz import measure, probe_controls
 from viz.figures.base import visible
 from viz.jobs import Job, Turns
@@ -96,6 +97,11 @@ def address(app: AppTest, name: str) -> str:
     return value if isinstance(value, str) else value[-1]
 
 
+def results(app: AppTest) -> dict[str, NormTrace]:
+    """What the session has measured, by prompt."""
+    return {prompt: trace for (_, prompt), trace in app.session_state["measure.results"].items()}
+
+
 def run_button(app: AppTest):
     return app.button(key="probe-run")
 
@@ -118,7 +124,9 @@ def test_the_page_opens_on_the_recording(lang: str, empty_caches: Path) -> None:
     assert set(charts(app)) == set(CHARTS)
     info = load_recording().checkpoint
     assert captions(app).count(info.recorded_at[:4]) >= 4
-    assert text.t("probe.fetch", size=text.t("probe.megabytes", n=491)) in [b.label for b in app.button]
+    assert text.t("checkpoints.fetch", size=text.t("checkpoints.megabytes", n=491)) in [
+        b.label for b in app.button
+    ]
     sites = load_recording().traces["fox"].depth()
     residual = charts(app)["probe-depth"]["data"][0]
     assert residual["name"] == text.t("common.series.residual")
@@ -258,7 +266,7 @@ def test_a_typed_prompt_is_measured_live(lang: str, tiny_here: Path) -> None:
     assert run_button(app).disabled  # nothing has changed since
     assert address(app, "prompt") == "own"
     assert prompt not in app.code[0].value  # a typed prompt never goes into a link
-    trace = app.session_state["measure.results"][prompt]
+    trace = results(app)[prompt]
     depth = charts(app)["probe-depth"]["data"][0]
     want = [float(np.median(site.input.l2)) for site in trace.depth()]
     got = depth["y"] if isinstance(depth["y"], list) else np.frombuffer(_decoded(depth["y"]["bdata"]), "f8")
@@ -294,7 +302,7 @@ def test_nothing_to_run_gets_a_friendly_line_and_blanks_run(lang: str, tiny_here
     for blank in (" ", "\n", "  \t"):
         measure_prompt(app, blank)
         assert notices(app) == ""
-        assert app.session_state["measure.results"][blank].tokens
+        assert results(app)[blank].tokens
 
 
 @pytest.mark.parametrize("lang", ["en"])
@@ -326,7 +334,7 @@ def test_a_prompt_over_the_limits_is_cut_with_a_notice(tiny_here: Path) -> None:
     app = measure_prompt(opened(), "a " * (MAX_CHARS // 2) + "and more")
     shown = notices(app)
     assert words("en").t("probe.cut_characters", n=MAX_CHARS) in shown
-    trace = next(iter(app.session_state["measure.results"].values()))
+    (trace,) = results(app).values()
     assert len(trace.tokens) == 2048
     assert words("en").t("probe.cut_tokens", kept=2048, n=trace.tokens_cut) in shown
     assert set(charts(app)) == set(CHARTS)
@@ -336,7 +344,7 @@ def test_a_prompt_over_the_limits_is_cut_with_a_notice(tiny_here: Path) -> None:
 def test_without_a_checkpoint_run_says_so_and_offers_one(lang: str, empty_caches: Path) -> None:
     app = working(run_button(opened(lang)).click().run())
     assert app.error[0].value == words(lang).t("errors.no_checkpoint")
-    assert app.button(key="probe-fetch")
+    assert app.button(key="fetch-qwen2.5-coder-0.5b")
     assert set(charts(app)) == set(CHARTS)
     working(app.segmented_control(key="choice.axis").set_value("linear").run())
 
@@ -348,9 +356,9 @@ def test_a_failed_fetch_is_a_sentence(lang: str, empty_caches: Path, monkeypatch
         raise ProbeError("fetch_failed", name=name, reasons="<b>all</b> dead.")
 
     monkeypatch.setattr(measure, "_fetch", refuse)
-    app = working(opened(lang).button(key="probe-fetch").click().run())
+    app = working(opened(lang).button(key="fetch-qwen2.5-coder-0.5b").click().run())
     assert "\\<b\\>all" in app.error[0].value
-    assert not app.button(key="probe-fetch").disabled
+    assert not app.button(key="fetch-qwen2.5-coder-0.5b").disabled
 
 
 FAULTY: dict[str, Callable[[Path], object]] = {
@@ -426,8 +434,8 @@ def test_two_sessions_keep_their_own_results_and_share_one_load(
         measure_prompt(first, prompt)
         measure_prompt(second, prompt + " gamma")
     assert len(loads) == 1
-    assert set(first.session_state["measure.results"]) == {"alpha", "alpha beta"}
-    assert set(second.session_state["measure.results"]) == {"alpha gamma", "alpha beta gamma"}
+    assert set(results(first)) == {"alpha", "alpha beta"}
+    assert set(results(second)) == {"alpha gamma", "alpha beta gamma"}
 
 
 def test_those_who_wait_are_told_their_place() -> None:

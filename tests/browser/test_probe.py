@@ -162,7 +162,7 @@ def test_with_an_empty_cache_and_no_network_the_recording_is_there_at_once(
     expect(page.get_by_text("录制于").first).to_be_visible()
     page.locator(".st-key-probe-run button").click()
     expect(page.get_by_text(chinese.t("errors.no_checkpoint"))).to_be_visible()
-    page.locator(".st-key-probe-fetch button").click()
+    page.locator(".st-key-fetch-qwen2-5-coder-0-5b button").click()
     expect(page.get_by_test_id("stAlertContainer").first).to_contain_text("没能取到", timeout=60_000)
     expect(page.locator(".st-key-probe-depth .main-svg").first).to_be_visible()
     assert min(waits) < max(AT_ONCE_SECONDS, AT_ONCE_PAGES * text)
