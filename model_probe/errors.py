@@ -21,6 +21,7 @@ SENTENCES: dict[str, str] = {
     "not_causal": "{path} is of the architecture {architecture!r}, which is not a causal language model.",
     "no_rms_norm": "{architecture} has no RMSNorm (its norms: {classes}), so there is nothing to measure here.",
     "fused_norm": "{name} ({class_name}) adds the residual and norms in one step, so what it norms cannot be seen; load the model without fused kernels.",
+    "bypassed_norm": "{name} ({class_name}) takes part in the pass but never runs as a module, so what it norms cannot be seen; load the model without fused kernels.",
     "in_place_norm": "{name} ({class_name}) writes its result over what it norms, so that cannot be seen; load the model without fused kernels.",
     "norm_not_measured": "{name} ({class_name}) acts as an RMSNorm, but it cannot be run by itself to measure its gain ({reason}); load the model without custom kernels.",
     "not_wrapped": "A {class_name} is not a language model of transformers, so its norms cannot be measured here.",
@@ -30,9 +31,11 @@ SENTENCES: dict[str, str] = {
     "no_checkpoint": "No checkpoint is on this machine yet; `python -m model_probe fetch` gets one.",
     "unknown_device": "The device {device!r} is not available here; there is {available}.",
     "unknown_dtype": "The dtype {dtype!r} is not one of auto, float32, bfloat16, float16.",
+    "too_little_memory": "{path} needs {needed} of memory in {dtype}, and {free} are free on the device {device}; close something, take a smaller dtype (--dtype bfloat16) or a smaller checkpoint.",
     # fetching
     "unknown_name": "{name!r} is not a known checkpoint, a folder, a GGUF file or a hub id.",
     "fetch_failed": "{name} could not be fetched: {reasons}",
+    "gated": "{name} is gated: accept its terms at {address}, then set HF_TOKEN to a token of that account.",
     "checksum": "{name} arrived with a different sha256 than published, and was thrown away.",
     "disk_full": "The disk is full: {needed} are needed in {path}.",
     "cache_unwritable": "The cache folder {path} cannot be written ({reason}).",
@@ -41,6 +44,11 @@ SENTENCES: dict[str, str] = {
     "bad_prompt": "The prompt cannot be read as UTF-8 text ({reason}).",
     "busy": "Another measurement is running on this checkpoint.",
     "no_sites_ran": "None of the norms ran during the pass, so there is nothing to show.",
+    # on a server
+    "bad_setting": "The setting {name} is {value!r}, but has to be {allowed}.",
+    "queue_full": "{n} people are waiting for their turn already; try again in a few minutes.",
+    "too_slow": "The run was stopped: it took longer than the {seconds} seconds that this server allows.",
+    "switched_off": "This is switched off on this server.",
     # the labs
     "stack_too_large": "{layers} layers of width {hidden_size} are too much for this laboratory; at that width it takes {most}.",
     # intervening
