@@ -14,7 +14,7 @@ whether a later position's result answers to an earlier position of it (a key) o
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,10 +22,11 @@ import torch
 from torch import Tensor, nn
 
 from model_probe.errors import ProbeError
-from model_probe.fused import Seen, refuse_hidden
+from model_probe.fused import Seen, refuse_bypassed, refuse_hidden
 from model_probe.measure_norm import CallForm, MeasuredNorm, measure_norm
 from model_probe.passes import input_device, named_modules, plain, undisturbed
 from model_probe.sites import NormSite
+from model_probe.text_part import text_config
 
 # Relative: a key's own position must not answer to it (softmax over one is constant), rounding may.
 _ROUNDING: Final = 1e-3
@@ -42,8 +43,8 @@ def discover(model: nn.Module) -> tuple[NormSite, ...]:
 
     Raises:
         ProbeError: `no_rms_norm`, naming the norm classes that the model has instead; `fused_norm`,
-            `in_place_norm` or `norm_not_measured`, naming a norm that cannot be measured from outside;
-            `weights_gone`.
+            `bypassed_norm`, `in_place_norm` or `norm_not_measured`, naming a norm that cannot be measured
+            from outside; `weights_gone`.
     """
     model = plain(model)
     with undisturbed(model):
@@ -58,7 +59,8 @@ def _discover(model: nn.Module) -> tuple[NormSite, ...]:
             norm = measure_norm(plain(model.get_submodule(call.name)), call.form)
             if norm is not None:
                 measured[call.name] = norm
-    refuse_hidden(model, dry.leaves, list(measured))
+    refuse_hidden(model, dry.leaves, measured)
+    refuse_bypassed(model, dry.ran, measured, lambda: _run(model, dry.tokens))
     norms = [call for call in dry.calls if call.name in measured]
     if not norms:
         classes = sorted({type(m).__name__ for m in model.modules() if "norm" in type(m).__name__.lower()})
@@ -113,7 +115,8 @@ class _DryPass:
     tokens: int
     layers: str  # name of the ModuleList of layers, "" if there is none
     calls: list[_Call]  # modules that return their input's shape, in order
-    leaves: list[Seen]  # the same and those that return it among others
+    ran: set[str]  # every module without parts of its own
+    leaves: list[Seen]  # those that return their input's shape, by itself or among others
     children: list[_Child]
     linear_inputs: list[tuple[str, Tensor]]  # what each Linear was given
     makers: dict[Any, _Child]  # the node of autograd's graph that made a child's result → the child
@@ -135,6 +138,7 @@ def _dry_pass(model: nn.Module) -> _DryPass:
     )
     tokens = _token_count(model)
     calls: list[_Call] = []
+    ran: set[str] = set()
     leaves: list[Seen] = []
     children: list[_Child] = []
     linear_inputs: list[tuple[str, Tensor]] = []
@@ -143,6 +147,7 @@ def _dry_pass(model: nn.Module) -> _DryPass:
 
     def on_leaf(name: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            ran.add(name)
             form = CallForm.of(args, kwargs)
             if isinstance(module, nn.Linear) and form is not None:
                 linear_inputs.append((name, form.x))
@@ -176,21 +181,26 @@ def _dry_pass(model: nn.Module) -> _DryPass:
         if not any(True for child in module.children() for _ in child.parameters()):
             handles.append(module.register_forward_hook(on_leaf(name), with_kwargs=True))
     try:
-        device = input_device(model)
-        ids = (
-            torch.arange(1, tokens + 1, device=device).unsqueeze(0) % embedding.num_embeddings
-        )  # [1, tokens]
         with torch.enable_grad():
-            model(input_ids=ids, use_cache=False)
+            _run(model, tokens)
     finally:
         for handle in handles:
             handle.remove()
-    return _DryPass(tokens, layers, calls, leaves, children, linear_inputs, makers)
+    return _DryPass(tokens, layers, calls, ran, leaves, children, linear_inputs, makers)
+
+
+def _run(model: nn.Module, tokens: int) -> Tensor:
+    """Logits of so many tokens, [1, tokens, vocabulary]."""
+    ids = torch.arange(1, tokens + 1, device=input_device(model)).unsqueeze(0)  # [1, tokens]
+    return model(
+        input_ids=ids % model.get_input_embeddings().num_embeddings,  # type: ignore[operator]
+        use_cache=False,
+    ).logits
 
 
 def _token_count(model: nn.Module) -> int:
     """A small prime that divides none of the config's small numbers (head counts above all)."""
-    config = getattr(model, "config", None)
+    config = text_config(model)
     numbers = (
         [v for v in vars(config).values() if type(v) is int and 1 < v <= 512] if config is not None else []
     )
@@ -199,7 +209,7 @@ def _token_count(model: nn.Module) -> int:
 
 def _layer_list(model: nn.Module) -> str:
     """Name of the ModuleList that holds the decoder layers: the outermost one of the config's length."""
-    config = getattr(model, "config", None)
+    config = text_config(model)
     wanted = getattr(config, "num_hidden_layers", None)
     lists = [(name, m) for name, m in named_modules(model) if isinstance(m, nn.ModuleList) and len(m)]
     outermost = [
@@ -212,10 +222,10 @@ def _layer_list(model: nn.Module) -> str:
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors in nested tuples, lists and dicts, in order."""
+    """The tensors in nested tuples, lists and mappings, in order."""
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, dict):
+    elif isinstance(value, Mapping):
         for item in value.values():
             yield from _tensors(item)
     elif isinstance(value, list | tuple):
@@ -298,16 +308,20 @@ def _origins(x: Tensor, known: Container[Any], passing: Sequence[str]) -> Iterat
 
 
 def _mixes_tokens(child: _Child, tokens: int) -> bool:
-    """Whether the child's result at the last position answers to its input at an earlier one."""
-    source = next((t for t in child.inputs if t.requires_grad), None)
-    if source is None or not child.outputs:
+    """Whether the child's result at the last position answers to anything it was given at an earlier one.
+
+    Most are given the hidden state alone; attention may be given another layer's keys and values.
+    """
+    return bool(child.outputs) and any(
+        _answers_to_earlier(child.outputs[0], given, tokens) for given in child.inputs if given.requires_grad
+    )
+
+
+def _answers_to_earlier(output: Tensor, given: Tensor, tokens: int) -> bool:
+    gradient = _gradient(output, -1, given, tokens)
+    if gradient is None or tokens not in given.shape:
         return False
-    return _answers_to_earlier(child.outputs[0], source, tokens)
-
-
-def _answers_to_earlier(output: Tensor, source: Tensor, tokens: int) -> bool:
-    gradient = _gradient(output, -1, source, tokens)
-    return gradient is not None and bool((_by_token(gradient, "token", tokens)[:-1] != 0).any())
+    return bool((gradient.movedim(given.shape.index(tokens), 0)[:-1] != 0).any())
 
 
 def _role_inside(call: _Call, holder: _Child, dry: _DryPass) -> str:
@@ -338,8 +352,8 @@ def _gradient(output: Tensor, position: int, source: Tensor, tokens: int) -> Ten
 
     The output is [1, tokens, …], or [tokens, …] as experts give it.
     """
-    if not output.requires_grad or not source.requires_grad:
+    if not output.requires_grad or not source.requires_grad or tokens not in output.shape:
         return None
-    at_position = output.select(0 if len(output) == tokens else 1, position)
+    at_position = output.select(output.shape.index(tokens), position)
     (gradient,) = torch.autograd.grad(at_position.float().sum(), source, retain_graph=True, allow_unused=True)
     return gradient

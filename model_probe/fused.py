@@ -1,14 +1,16 @@
 """Norms that nothing outside can measure: fused with what stands before them, in place, or closed to float32.
 
-A kernel may add the residual and norm in one step, write its result over its input, or take only one
-dtype. Such a module must not fall out of the inventory as "no RMSNorm": it is told by what it did in
-the pass (its output is one gain times some tensor over that tensor's RMS, at every position) and the
-model is refused by the module's name.
+A kernel may add the residual and norm in one step, write its result over its input, take only one
+dtype, or read the norm's weight while the module itself never runs. Such a norm must not fall out of
+the inventory: it is told by what it did in the pass (its output is one gain times some tensor over
+that tensor's RMS, at every position; or the logits follow from its weight), and the model is refused
+by the module's name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
@@ -17,11 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from model_probe.errors import ProbeError
-from model_probe.passes import plain
+from model_probe.passes import named_modules, plain
 
 _TOLERANCE: Final = {torch.float32: 1e-3, torch.float64: 1e-3}  # of the largest output; eps is not known
 _HALF_TOLERANCE: Final = 2e-2  # of bfloat16 and float16
 _SPREAD: Final = 5.0  # times the tolerance: by so much the RMS of the rows has to differ
+_CHANGED: Final = 1e-3  # of the logits: more than rounding
 _REASON_LENGTH: Final = 120
 
 
@@ -44,7 +47,7 @@ class Seen:
         return cls(name, given, got, single) if given and got and got[0].shape == given[0].shape else None
 
 
-def refuse_hidden(model: nn.Module, seen: Sequence[Seen], measured: Sequence[str]) -> None:
+def refuse_hidden(model: nn.Module, seen: Sequence[Seen], measured: Collection[str]) -> None:
     """Raise where a module of the pass is an RMSNorm that cannot be measured.
 
     `measured` names the modules that `measure_norm` took; of these only their memory is looked at.
@@ -67,6 +70,46 @@ def refuse_hidden(model: nn.Module, seen: Sequence[Seen], measured: Sequence[str
         sums = [a + b for a, b in combinations(own, 2)]
         if any(_is_normed(y, x) for x in (*own, *others, *sums)):
             raise ProbeError("fused_norm", **named)
+
+
+def refuse_bypassed(
+    model: nn.Module, ran: Collection[str], measured: Collection[str], logits: Callable[[], Tensor]
+) -> None:
+    """Raise where a norm that never ran has a weight that the result of the pass follows from all the same.
+
+    `ran` names the modules that ran, `measured` the norms among them; `logits` runs the model. A norm that is
+    not used (of a tower for pictures, of a layer that shares another's keys) changes nothing and is left out.
+
+    Raises:
+        ProbeError: `bypassed_norm`.
+    """
+    modules = dict(named_modules(model))
+    classes = {type(modules[name]) for name in measured}
+    classes |= {type(module) for module in modules.values() if "norm" in type(module).__name__.lower()}
+    idle = [
+        name
+        for name, module in modules.items()
+        if type(module) in classes and name not in ran and any(True for _ in module.parameters(recurse=False))
+    ]
+    if not idle or not _matters(model, idle, logits):
+        return
+    for name in idle:
+        if _matters(model, [name], logits):
+            raise ProbeError("bypassed_norm", name=name, class_name=type(modules[name]).__name__)
+
+
+def _matters(model: nn.Module, names: Sequence[str], logits: Callable[[], Tensor]) -> bool:
+    """Whether the logits are others where these modules have other weights; their own come back."""
+    before = logits()
+    with ExitStack() as undo:
+        for name in names:
+            weights = plain(model.get_submodule(name))._parameters
+            for key, weight in weights.items():
+                if weight is not None:
+                    undo.callback(weights.__setitem__, key, weight)
+                    weights[key] = nn.Parameter(weight.detach() * 1.5 + 0.5, requires_grad=False)
+        after = logits()
+    return not torch.allclose(after, before, rtol=_CHANGED, atol=_CHANGED, equal_nan=True)
 
 
 def _is_normed(y: Tensor, x: Tensor) -> bool:

@@ -26,6 +26,8 @@ from model_probe.capturing import MAX_TOKENS, now, record_sites, site_traces, to
 from model_probe.errors import ProbeError
 from model_probe.interventions import Intervention
 from model_probe.outcome import Attention, Candidate, Outcome, SiteMedians
+from model_probe.passes import input_device, undisturbed
+from model_probe.text_part import text_config
 from model_probe.tokens import readable_tokens
 from model_probe.trace import CheckpointInfo, Token
 
@@ -65,7 +67,7 @@ class Experiment:
         self.tokens_cut = len(ids) - len(self.ids)
         if progress:
             progress("capture")
-        with checkpoint.lock:
+        with checkpoint.lock, undisturbed(checkpoint.model):
             self._hidden, medians = self._sites_pass()
             _check_head(checkpoint.model, self._hidden, self._bare())
             self._rms = tuple((site.name, site.rms) for site in medians)
@@ -143,8 +145,7 @@ class Experiment:
 
     def _input(self, ids: list[int]) -> Tensor:
         """[1, tokens]"""
-        device = next(self.checkpoint.model.get_input_embeddings().parameters()).device
-        return torch.tensor([ids], device=device)
+        return torch.tensor([ids], device=input_device(self.checkpoint.model))
 
     def _hidden_pass(self) -> Tensor:
         """What the LM head reads, [tokens, hidden_size]; by the decoder alone, so that the head runs once."""
@@ -228,7 +229,7 @@ def _perplexity(loss: float) -> float:
 
 def _logits(model: nn.Module, hidden: Tensor) -> Iterator[Tensor]:
     """[positions, hidden_size] → logits [some positions, vocabulary] float32, until all positions are through."""
-    config = model.config
+    config = text_config(model)
     step = max(1, _CHUNK_NUMBERS // _vocabulary(model))
     for start in range(0, len(hidden), step):
         with torch.inference_mode():

@@ -57,8 +57,8 @@ def wrap_model(
         progress: told of the stage `discover`.
 
     Raises:
-        ProbeError: `not_wrapped`, `no_rms_norm`, `weights_gone`, and `fused_norm`, `in_place_norm` or
-            `norm_not_measured` for a norm that a kernel hides.
+        ProbeError: `not_wrapped`, `no_rms_norm`, `weights_gone`, and `fused_norm`, `bypassed_norm`,
+            `in_place_norm` or `norm_not_measured` for a norm that a kernel hides.
     """
     model = plain(model)
     config = getattr(model, "config", None)
