@@ -32,6 +32,7 @@ from transformers.utils import logging as transformers_logging
 from model_probe.errors import ProbeError
 from model_probe.folders import read_header, read_json, stored_dtype
 from model_probe.progress import Progress, silent
+from model_probe.text_part import text_part
 
 DEVICES: Final = ("auto", "cpu", "cuda", "mps")
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
@@ -59,7 +60,8 @@ def load(
 ) -> Loaded:
     """Load the causal language model of a folder that `check_folder` passed.
 
-    A multimodal wrapper's text model is opened alone, with the wrapper's keys renamed for it.
+    A multimodal wrapper's text model is opened alone, with the wrapper's keys renamed for it, or as
+    the wrapper without its towers (`model_probe.text_part`).
 
     Raises:
         ProbeError: `unknown_architecture`, `missing_weights`, or `load_failed` with what
@@ -67,8 +69,8 @@ def load(
     """
     progress("load")
     with quiet(), translated(folder):
-        config, model_type = _config(folder)
-        pair: Any = AutoModelForCausalLM.from_pretrained(
+        config, model_type, model_class = _config(folder)
+        pair: Any = model_class.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
@@ -108,11 +110,18 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def choose_dtype(name: str, device: torch.device, files: Iterable[Path], *, dequantized: bool) -> torch.dtype:
+def choose_dtype(
+    name: str,
+    device: torch.device,
+    files: Iterable[Path],
+    *,
+    dequantized: bool,
+    progress: Progress = silent,
+) -> torch.dtype:
     """`auto` is float32 on the CPU, elsewhere the checkpoint's own; another name is taken as it is.
 
     The own dtype of a `dequantized` GGUF is bfloat16: its float32 only keeps the file exact on
-    disk. Where a device lacks bfloat16 it is float32.
+    disk. Where a device lacks bfloat16 it is float32, and `progress` is told so (`fallback`).
 
     Raises:
         ProbeError: `unknown_dtype`.
@@ -124,7 +133,10 @@ def choose_dtype(name: str, device: torch.device, files: Iterable[Path], *, dequ
     if device.type == "cpu":
         return torch.float32
     own = torch.bfloat16 if dequantized else _STORED.get(stored_dtype(files), torch.bfloat16)
-    return torch.float32 if own is torch.bfloat16 and not _has_bfloat16(device) else own
+    if own is torch.bfloat16 and not _has_bfloat16(device):
+        progress("fallback", detail=device.type)
+        return torch.float32
+    return own
 
 
 def refuse_missing(path: Path, report: Mapping[str, Any]) -> None:
@@ -183,18 +195,25 @@ def translated(path: Path) -> Iterator[None]:
         raise ProbeError("load_failed", path=path, reason=named[:_REASON_LENGTH]) from error
 
 
-def _config(folder: Path) -> tuple[PreTrainedConfig, str]:
-    """The configuration of the text model, and the model_type that config.json begins with."""
+def _config(folder: Path) -> tuple[PreTrainedConfig, str, Any]:
+    """The configuration to load with, the model_type that config.json begins with, and the class."""
     raw = read_json(folder, "config.json")
     model_type = str(raw.get("model_type", ""))
     if model_type not in CONFIG_MAPPING:
-        known_as = model_type or next(iter(raw.get("architectures") or ()), "unnamed")
-        raise ProbeError("unknown_architecture", path=folder, architecture=known_as)
+        raise ProbeError("unknown_architecture", path=folder, architecture=_class_name(raw))
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     text = config.get_text_config(decoder=True)
-    if type(text) not in AutoModelForCausalLM._model_mapping:
-        raise ProbeError("not_causal", path=folder, architecture=model_type)
-    return text, model_type
+    if type(text) in AutoModelForCausalLM._model_mapping:
+        return text, model_type, AutoModelForCausalLM
+    wrapper = text_part(config)
+    if wrapper is None:
+        raise ProbeError("not_causal", path=folder, architecture=_class_name(raw))
+    return config, model_type, wrapper
+
+
+def _class_name(raw: Mapping[str, Any]) -> str:
+    """The class that config.json names, else its model_type."""
+    return str(next(iter(raw.get("architectures") or ()), raw.get("model_type") or "unnamed"))
 
 
 def _key_mapping(config: PreTrainedConfig, model_type: str, files: Iterable[Path]) -> dict[str, str] | None:

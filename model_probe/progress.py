@@ -6,7 +6,12 @@ codes, not words: the command line prints its own English for them, the app its 
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+import queue
+import threading
+from collections.abc import Callable
+from typing import Final, Protocol, TypeVar
+
+Result = TypeVar("Result")
 
 STAGES: Final = (
     "look",  # asking a source whether it answers; detail: its address
@@ -17,6 +22,7 @@ STAGES: Final = (
     "convert_tokenizer",
     "convert_weights",
     "save",
+    "fallback",  # float32, because the device lacks bfloat16; detail: the device
     "load",
     "discover",
     "capture",
@@ -47,5 +53,60 @@ class Progress(Protocol):
         """`done` is the share of the stage, 0 to 1, or None where it is not known."""
 
 
+_LOOK_SECONDS: Final = 0.25  # between two words of `relayed`, at most
+_END_SECONDS: Final = 2.0  # for cancelled work to end
+
+
 def silent(stage: str, done: float | None = None, detail: str = "") -> None:
     """The progress of somebody who does not want to know."""
+
+
+def relayed(work: Callable[[Progress], Result], progress: Progress) -> Result:
+    """Do work in a thread of its own, while `progress` is told of it in the caller's.
+
+    So a client that tells from several threads, or waits for a network that says nothing, can be
+    shown and cancelled all the same. While nothing new happens, the last word is said again.
+    Cancelled work that does not end within two seconds ends by itself at its next word.
+    """
+    words: queue.SimpleQueue[tuple[str, float | None, str] | None] = queue.SimpleQueue()
+    stop = threading.Event()
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def tell(stage: str, done: float | None = None, detail: str = "") -> None:
+        if stop.is_set():
+            raise Cancelled
+        words.put((stage, done, detail))
+
+    def run() -> None:
+        try:
+            results.append(work(tell))
+        except BaseException as error:  # noqa: BLE001 - raised again where the caller is
+            errors.append(error)
+        finally:
+            words.put(None)
+
+    thread = threading.Thread(target=run, name="rmsnorm-lab-source", daemon=True)
+    thread.start()
+    last: tuple[str, float | None, str] | None = None
+    try:
+        while True:
+            try:
+                word = words.get(timeout=_LOOK_SECONDS)
+            except queue.Empty:
+                if last is not None:
+                    progress(*last)
+                continue
+            if word is None:
+                break
+            progress(*word)
+            # that a source was given up is said once
+            last = last if word[0] == "unreachable" else word
+    except BaseException:
+        stop.set()
+        thread.join(_END_SECONDS)
+        raise
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]

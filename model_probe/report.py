@@ -18,6 +18,7 @@ STAGE_TEXTS: Final = {
     "convert_tokenizer": "Converting the tokenizer",
     "convert_weights": "Converting the weights",
     "save": "Saving",
+    "fallback": "Computing in float32, for want of bfloat16 on",
     "load": "Loading",
     "discover": "Finding the norms",
     "capture": "Measuring",

@@ -17,6 +17,7 @@ import torch
 from model_probe import loading, open_checkpoint
 from model_probe.errors import ProbeError
 from model_probe.folders import check_folder, headers_digest, stored_dtype
+from model_probe.report import Report
 from model_probe.storage import sha256
 
 Folder = Callable[[str], Path]
@@ -163,8 +164,38 @@ def test_auto_dtype_on_an_accelerator(
     files = check_folder(stored_as(own_tiny("qwen3"), stored))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: bfloat16)
     device = torch.device("cuda")
-    chosen = loading.choose_dtype("auto", device, files, dequantized=dequantized)
+    told: list[tuple[str, str]] = []
+    chosen = loading.choose_dtype(
+        "auto",
+        device,
+        files,
+        dequantized=dequantized,
+        progress=lambda stage, done=None, detail="": told.append((stage, detail)),
+    )
     assert chosen == getattr(torch, expected)
+    fell_back = expected == "float32" and not bfloat16
+    assert told == ([("fallback", "cuda")] if fell_back else [])
+
+
+def test_mps_without_bfloat16_falls_to_float32_and_says_so(
+    own_tiny: Folder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a Mac whose system is too old: asking for a bfloat16 tensor there is a TypeError."""
+    files = check_folder(stored_as(own_tiny("qwen3"), torch.bfloat16))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "ones", no_bfloat16)
+    device = loading.choose_device("auto")
+    with Report() as report:
+        assert (
+            loading.choose_dtype("auto", device, files, dequantized=False, progress=report) == torch.float32
+        )
+    assert capsys.readouterr().err == "Computing in float32, for want of bfloat16 on mps\n"
+
+
+def no_bfloat16(*size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    assert device.type == "mps"
+    raise TypeError(f"{dtype} is not supported on MPS")
 
 
 @pytest.mark.parametrize(
@@ -299,7 +330,7 @@ def changed_config(folder: Path, **changes: object) -> Path:
 def test_an_unknown_architecture(own_tiny: Folder) -> None:
     folder = changed_config(own_tiny("qwen3"), model_type="wavenet9", architectures=["WaveNet9"])
     error = refused(folder)
-    assert (error.code, error.fields["architecture"]) == ("unknown_architecture", "wavenet9")
+    assert (error.code, error.fields["architecture"]) == ("unknown_architecture", "WaveNet9")
 
 
 def test_code_in_a_checkpoint_is_not_run(own_tiny: Folder, tmp_path: Path) -> None:
@@ -320,7 +351,9 @@ def test_code_in_a_checkpoint_is_not_run(own_tiny: Folder, tmp_path: Path) -> No
 
 def test_what_is_not_a_causal_language_model(own_tiny: Folder) -> None:
     folder = changed_config(own_tiny("qwen3"), model_type="t5", architectures=["T5ForConditionalGeneration"])
-    assert refused(folder).code == "not_causal"
+    error = refused(folder)
+    assert error.code == "not_causal"
+    assert "T5ForConditionalGeneration" in str(error)
 
 
 def test_whatever_transformers_throws_is_one_sentence(own_tiny: Folder) -> None:
