@@ -30,6 +30,7 @@ from model_probe.text_part import text_config
 
 # Relative: a key's own position must not answer to it (softmax over one is constant), rounding may.
 _ROUNDING: Final = 1e-3
+_REASON_LENGTH: Final = 120
 # Operations of torch that add up what they are given, and that only lay it out anew, as autograd names them.
 _ADDS: Final = ("AddBackward",)
 _LAYS_OUT: Final = ("ViewBackward", "ReshapeAlias", "CloneBackward", "SqueezeBackward", "ToCopy")
@@ -44,7 +45,7 @@ def discover(model: nn.Module) -> tuple[NormSite, ...]:
     Raises:
         ProbeError: `no_rms_norm`, naming the norm classes that the model has instead; `fused_norm`,
             `bypassed_norm`, `in_place_norm` or `norm_not_measured`, naming a norm that cannot be measured
-            from outside; `weights_gone`.
+            from outside; `weights_gone`; `pass_failed` where the model wants more than token ids.
     """
     model = plain(model)
     with undisturbed(model):
@@ -190,12 +191,21 @@ def _dry_pass(model: nn.Module) -> _DryPass:
 
 
 def _run(model: nn.Module, tokens: int) -> Tensor:
-    """Logits of so many tokens, [1, tokens, vocabulary]."""
+    """Logits of so many tokens, [1, tokens, vocabulary].
+
+    Raises:
+        ProbeError: `pass_failed` with what the model says that wants more than token ids.
+    """
     ids = torch.arange(1, tokens + 1, device=input_device(model)).unsqueeze(0)  # [1, tokens]
-    return model(
-        input_ids=ids % model.get_input_embeddings().num_embeddings,  # type: ignore[operator]
-        use_cache=False,
-    ).logits
+    ids = ids % model.get_input_embeddings().num_embeddings  # type: ignore[operator]
+    try:
+        return model(input_ids=ids, use_cache=False).logits
+    except (ProbeError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        reason = f"{type(error).__name__}: {lines[0] if lines else ''}"[:_REASON_LENGTH].strip().rstrip(".:")
+        raise ProbeError("pass_failed", architecture=type(model).__name__, reason=reason) from error
 
 
 def _token_count(model: nn.Module) -> int:

@@ -19,6 +19,7 @@ SENTENCES: dict[str, str] = {
     "gguf_architecture": "{path} is a GGUF file of the architecture {architecture!r}, which transformers cannot convert.",
     "unknown_architecture": "{path} is of the architecture {architecture!r}, which this version of transformers does not know.",
     "not_causal": "{path} is of the architecture {architecture!r}, which is not a causal language model.",
+    "pass_failed": "{architecture} cannot be run on token ids alone ({reason}), so its norms cannot be found.",
     "no_rms_norm": "{architecture} has no RMSNorm (its norms: {classes}), so there is nothing to measure here.",
     "fused_norm": "{name} ({class_name}) adds the residual and norms in one step, so what it norms cannot be seen; load the model without fused kernels.",
     "bypassed_norm": "{name} ({class_name}) takes part in the pass but never runs as a module, so what it norms cannot be seen; load the model without fused kernels.",

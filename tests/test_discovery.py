@@ -14,13 +14,19 @@ import torch
 from torch import nn
 from watch import watched_calls
 
-from model_probe import ProbeError, discover, open_checkpoint
+from model_probe import ProbeError, capture, discover, open_checkpoint
 from model_probe.measure_norm import CallForm, measure_norm
+from model_probe.text_part import text_config
 
 RNG = np.random.default_rng(3)
 PER_LAYER = {"attention_input": 1, "mlp_input": 1}
 SANDWICH = PER_LAYER | {"attention_output": 1, "mlp_output": 1}
 QK = {"query": 1, "key": 1}
+# Gemma 3n: its value norm, the router's (twice), Laurel's, and the per-layer input's; Gemma 4: the first and the last
+GEMMA3N = SANDWICH | QK | {"other": 5}
+GEMMA4 = SANDWICH | QK | {"other": 2}
+# besides these the experts' own norms in front and behind, the one behind the dense MLP, and the router's
+GEMMA4_MOE = GEMMA4 | {"mlp_input": 2, "mlp_output": 3, "other": 3}
 
 # architecture: (roles of each of the two layers, gain convention of the ungated norms)
 EXPECTED = {
@@ -34,6 +40,40 @@ EXPECTED = {
     "gemma3": ([SANDWICH | QK, SANDWICH | QK], "one_plus_weight"),
     "gemma3_wrapper": ([SANDWICH | QK, SANDWICH | QK], "one_plus_weight"),
     "olmo2": ([{"attention_output": 1, "mlp_output": 1} | QK] * 2, "weight"),
+    "qwen2_moe": ([PER_LAYER, PER_LAYER], "weight"),
+    "qwen3_moe": ([PER_LAYER | QK, PER_LAYER | QK], "weight"),
+    "qwen2_5_vl": ([PER_LAYER, PER_LAYER], "weight"),
+    "qwen3_vl": ([PER_LAYER | QK, PER_LAYER | QK], "weight"),
+    "mistral": ([PER_LAYER, PER_LAYER], "weight"),
+    "phi3": ([PER_LAYER, PER_LAYER], "weight"),
+    "glm4": ([SANDWICH, SANDWICH], "weight"),
+    "deepseek_v3": ([PER_LAYER | {"latent": 2}] * 2, "weight"),
+    "gpt_oss": ([PER_LAYER, PER_LAYER], "weight"),
+    "granite": ([PER_LAYER, PER_LAYER], "weight"),
+    "smollm3": ([PER_LAYER, PER_LAYER], "weight"),
+    "gemma": ([PER_LAYER, PER_LAYER], "one_plus_weight"),
+    "gemma3n": ([GEMMA3N, GEMMA3N], "weight"),
+    "gemma4": ([GEMMA4, GEMMA4], "weight"),
+    "gemma4_moe": ([GEMMA4_MOE, GEMMA4_MOE], "weight"),
+    "gemma4_wrapper": ([GEMMA4, GEMMA4], "weight"),
+    "llama4": ([PER_LAYER | QK, PER_LAYER], "weight"),
+    "llama4_wrapper": ([PER_LAYER | QK, PER_LAYER], "weight"),
+}
+# outside the layers, where it is not the final norm alone, or not under this name
+OUTSIDE = {
+    "qwen2_5_vl": ["model.language_model.norm"],
+    "qwen3_vl": ["model.language_model.norm"],
+    "gemma3n": ["model.per_layer_projection_norm", "model.norm"],
+    "gemma4": ["model.per_layer_projection_norm", "model.norm"],
+    "gemma4_moe": ["model.per_layer_projection_norm", "model.norm"],
+    "gemma4_wrapper": ["model.per_layer_projection_norm", "model.norm"],
+}
+# by the last part of their names
+WITHOUT_PARAMETER = {"v_norm", "qk_norm", "router.norm"}
+RUN_TWICE = {
+    "gemma3n": "altup.router_norm",
+    "llama4": "self_attn.qk_norm",
+    "llama4_wrapper": "self_attn.qk_norm",
 }
 
 
@@ -49,20 +89,35 @@ def test_the_whole_inventory_with_roles(opened):
     for index, roles in enumerate(layers):
         found = Counter(site.role for site in checkpoint.sites if site.layer == index)
         assert found == roles, f"layer {index} of {architecture}"
-    assert [site.name for site in checkpoint.sites if site.layer is None] == ["model.norm"]
+    outside = [site.name for site in checkpoint.sites if site.layer is None]
+    assert outside == OUTSIDE.get(architecture, ["model.norm"])
     assert checkpoint.sites[-1].role == "final"
+    eps = text_config(checkpoint.model).rms_norm_eps
     for site in checkpoint.sites:
-        assert site.gain_convention == ("weight" if site.role == "gated" else convention)
-        assert site.eps == pytest.approx(1e-5 if architecture in ("llama", "olmo2") else 1e-6, rel=1e-4)
+        bare = site.module.endswith(tuple(WITHOUT_PARAMETER))
+        due = "none" if bare else "weight" if site.role == "gated" else convention
+        assert site.gain_convention == due, site.name
+        assert site.eps == pytest.approx(eps, rel=1e-4)
         assert site.gate == ("silu" if site.role == "gated" else None)
     named = {p.rpartition(".")[0] for p, _ in tiny.norm_weights(checkpoint.model)}
-    assert {site.module for site in checkpoint.sites} == named
+    assert {site.module for site in checkpoint.sites if site.gain_convention != "none"} == named
+
+
+def test_a_norm_that_an_architecture_runs_twice_has_a_number(opened):
+    architecture, checkpoint = opened
+    again = [site.name for site in checkpoint.sites if site.name != site.module]
+    twice = RUN_TWICE.get(architecture)
+    assert again == [f"{s.module}#2" for s in checkpoint.sites if twice and s.name.endswith(twice)]
+    assert bool(again) == bool(twice)
 
 
 def test_the_measured_gain_is_the_one_in_the_file(opened):
     _, checkpoint = opened
     weights = dict(tiny.norm_weights(checkpoint.model))
     for site in checkpoint.sites:
+        if site.gain_convention == "none":
+            np.testing.assert_allclose(site.gain, np.ones(site.size), rtol=0, atol=3e-7)
+            continue
         stored = weights[f"{site.module}.weight"].numpy()
         plus = 1 if site.gain_convention == "one_plus_weight" else 0
         np.testing.assert_allclose(site.gain, stored + plus, rtol=0, atol=3e-7)
@@ -99,6 +154,40 @@ def test_gains_are_measured_in_float32_on_half_precision_modules_too(tmp_path, d
     for site in checkpoint.sites:
         stored = weights[f"{site.module}.weight"].float().numpy()
         np.testing.assert_allclose(site.gain, stored, rtol=0, atol=3e-7)
+
+
+@pytest.mark.parametrize("architecture", ["gemma3n", "gemma4"])
+def test_layers_that_take_their_keys_from_another_layer(architecture, tmp_path):
+    settings = {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2}
+    if architecture == "gemma3n":
+        settings |= {"intermediate_size": [48] * 4, "activation_sparsity_pattern": [0.5, 0.0] * 2}
+    folder = tiny.build(architecture, tmp_path / "shared", num_kv_shared_layers=2, **settings)
+    sites = open_checkpoint(folder, device="cpu", dtype="float32").sites
+    for layer in range(4):
+        roles = Counter(site.role for site in sites if site.layer == layer)
+        own = EXPECTED[architecture][0][0]
+        taken = Counter({"key": 1, "other": 1}) if layer >= 2 else Counter()  # with it goes the value norm
+        assert roles == Counter(own) - taken, f"layer {layer}"
+
+
+@pytest.mark.parametrize("architecture", ["qwen2_5_vl", "qwen3_vl"])
+def test_the_text_part_of_a_wrapper_gives_the_wrappers_logits(architecture, tmp_path):
+    whole = tiny.model(architecture)
+    tiny.save(whole, tmp_path / "whole")
+    checkpoint = open_checkpoint(tmp_path / "whole", device="cpu", dtype="float32")
+    kept = {name for name, _ in checkpoint.model.named_parameters()}
+    left_out = {name for name, _ in whole.named_parameters()} - kept
+    assert left_out
+    assert all(name.startswith("model.visual.") for name in left_out)
+    ids = torch.arange(5, 25)[None]
+    with torch.no_grad():
+        ours = checkpoint.model(input_ids=ids, use_cache=False).logits
+        theirs = whole(input_ids=ids, use_cache=False).logits
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    trace = capture(checkpoint, "The river flows.")
+    assert [site.name for site in trace.sites] == [site.name for site in checkpoint.sites]
+    assert trace.checkpoint.model_type == architecture
+    assert (trace.checkpoint.hidden_size, trace.checkpoint.num_layers) == (32, 2)
 
 
 def test_gpt2_is_refused_in_a_sentence(tmp_path):
@@ -147,6 +236,37 @@ def test_an_unheard_of_norm_is_found_measured_and_called_other():
         assert site.gain_convention == "other"
         np.testing.assert_allclose(site.gain, np.exp(np.linspace(-2, 2, 32)), rtol=1e-6)
         assert site.eps == pytest.approx(3e-5, rel=1e-4)
+
+
+def test_norms_inside_a_branch_that_are_neither_query_nor_key_nor_latent_are_called_other():
+    model = tiny.model("qwen2")
+    for layer in model.model.layers:  # as BitNet has them: on what attention mixed, and inside the MLP
+        layer.self_attn.o_proj = nn.Sequential(nn.RMSNorm(32, eps=1e-6), layer.self_attn.o_proj)
+        layer.mlp.down_proj = nn.Sequential(nn.RMSNorm(48, eps=1e-6), layer.mlp.down_proj)
+    sites = {site.name: site.role for site in discover(model) if site.layer == 0}
+    assert sites["model.layers.0.self_attn.o_proj.0"] == "other"
+    assert sites["model.layers.0.mlp.down_proj.0"] == "other"
+    assert sites["model.layers.0.input_layernorm"] == "attention_input"
+
+
+class WantsMore(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 8)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embedding
+
+    def forward(self, input_ids, use_cache, pictures=None):
+        return self.embedding(input_ids) + pictures.mean()
+
+
+def test_a_model_that_does_not_run_on_token_ids_is_refused_by_its_class():
+    with pytest.raises(ProbeError) as refusal:
+        discover(WantsMore())
+    assert refusal.value.code == "pass_failed"
+    assert "WantsMore" in str(refusal.value)
+    assert "NoneType" in str(refusal.value)
 
 
 class NoParameter(nn.Module):

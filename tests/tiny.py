@@ -20,10 +20,14 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     Gemma3ForConditionalGeneration,
+    Gemma4ForConditionalGeneration,
+    Llama4ForConditionalGeneration,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
+    Qwen2_5_VLForConditionalGeneration,
     Qwen3_5ForConditionalGeneration,
+    Qwen3VLForConditionalGeneration,
 )
 
 VOCABULARY = 320
@@ -63,13 +67,51 @@ _GEMMA: dict[str, Any] = {
     "query_pre_attn_scalar": 8,
     "tie_word_embeddings": True,
 }
+_MOE: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+_LOCAL_MOE: dict[str, Any] = {"num_local_experts": 4, "num_experts_per_tok": 2}
+_MROPE: dict[str, Any] = {
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 2]},
+}
+_LATENT: dict[str, Any] = {
+    "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8,
+    "num_key_value_heads": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
+    "moe_intermediate_size": 16, "first_k_dense_replace": 1, "head_dim": 4,
+}  # fmt: skip
+_GEMMA3N: dict[str, Any] = _GEMMA | {
+    "intermediate_size": [48, 48], "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCABULARY,
+    "laurel_rank": 4, "num_kv_shared_layers": 0, "activation_sparsity_pattern": [0.5, 0.0],
+}  # fmt: skip
+_GEMMA4: dict[str, Any] = _GEMMA | {
+    "global_head_dim": 16, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCABULARY,
+    "num_kv_shared_layers": 0,
+}  # fmt: skip
+_GEMMA4_MOE: dict[str, Any] = {
+    "enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 16,
+}  # fmt: skip
+_LLAMA4: dict[str, Any] = _LOCAL_MOE | {
+    "intermediate_size_mlp": 48, "interleave_moe_layer_step": 2, "attention_chunk_size": 16,
+    "no_rope_layers": [1, 0], "rms_norm_eps": 1e-5, "use_qk_norm": True,
+}  # fmt: skip
 _TINY_QWEN_EYE: dict[str, Any] = {
     "depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 32,
     "num_position_embeddings": 16,
 }  # fmt: skip
+_TINY_QWEN_VL_EYE: dict[str, Any] = {
+    "depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 32,
+}  # fmt: skip
 _TINY_GEMMA_EYE: dict[str, Any] = {
     "model_type": "siglip_vision_model", "hidden_size": 32, "intermediate_size": 32,
     "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14,
+}  # fmt: skip
+
+_TINY_GEMMA4_EYE: dict[str, Any] = {
+    "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "head_dim": 16, "position_embedding_size": 16, "patch_size": 4,
+}  # fmt: skip
+_TINY_LLAMA_EYE: dict[str, Any] = {
+    "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32, "image_size": 28,
+    "patch_size": 14,
 }  # fmt: skip
 
 # architecture: (model_type of config.json, its settings)
@@ -98,6 +140,34 @@ _SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "olmo2": ("olmo2", _TEXT | {"rms_norm_eps": 1e-5}),
+    "qwen2_moe": ("qwen2_moe", _TEXT | _MOE | {"shared_expert_intermediate_size": 16}),
+    "qwen3_moe": ("qwen3_moe", _TEXT | _MOE),
+    "qwen2_5_vl": ("qwen2_5_vl", {"text_config": _TEXT | _MROPE, "vision_config": _TINY_QWEN_VL_EYE}),
+    "qwen3_vl": ("qwen3_vl", {"text_config": _TEXT | _MROPE, "vision_config": _TINY_QWEN_EYE}),
+    "mistral": ("mistral", _TEXT | {"rms_norm_eps": 1e-5, "sliding_window": 8}),
+    "phi3": ("phi3", _TEXT | {"rms_norm_eps": 1e-5}),
+    "glm4": ("glm4", _TEXT | {"rms_norm_eps": 1e-5}),
+    "deepseek_v3": ("deepseek_v3", _TEXT | _LATENT),
+    "gpt_oss": ("gpt_oss", _TEXT | _LOCAL_MOE | {"rms_norm_eps": 1e-5, "sliding_window": 8}),
+    "granite": ("granite", _TEXT | {"logits_scaling": 3.0, "residual_multiplier": 0.5}),
+    "smollm3": ("smollm3", _TEXT),
+    "gemma": ("gemma", _TEXT | {"tie_word_embeddings": True}),
+    "gemma3n": ("gemma3n_text", _TEXT | _GEMMA3N),
+    "gemma4": ("gemma4_text", _TEXT | _GEMMA4),
+    "gemma4_moe": ("gemma4_text", _TEXT | _GEMMA4 | _GEMMA4_MOE),
+    "llama4": ("llama4_text", _TEXT | _LLAMA4),
+    "gemma4_wrapper": (
+        "gemma4",
+        {
+            "text_config": _TEXT | _GEMMA4 | {"model_type": "gemma4_text"},
+            "vision_config": _TINY_GEMMA4_EYE,
+            "audio_config": None,
+        },
+    ),
+    "llama4_wrapper": (
+        "llama4",
+        {"text_config": _TEXT | _LLAMA4 | {"model_type": "llama4_text"}, "vision_config": _TINY_LLAMA_EYE},
+    ),
     "gpt2": (
         "gpt2",
         {
@@ -116,6 +186,10 @@ ARCHITECTURES = tuple(_SETTINGS)
 _WRAPPERS: dict[str, Callable[[PreTrainedConfig], PreTrainedModel]] = {
     "qwen3_5": Qwen3_5ForConditionalGeneration,
     "gemma3": Gemma3ForConditionalGeneration,
+    "qwen2_5_vl": Qwen2_5_VLForConditionalGeneration,
+    "qwen3_vl": Qwen3VLForConditionalGeneration,
+    "gemma4": Gemma4ForConditionalGeneration,
+    "llama4": Llama4ForConditionalGeneration,
 }
 
 
