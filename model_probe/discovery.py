@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from model_probe.errors import ProbeError
 from model_probe.fused import Seen, refuse_bypassed, refuse_hidden
 from model_probe.measure_norm import CallForm, MeasuredNorm, measure_norm
+from model_probe.mending import mended
 from model_probe.passes import input_device, named_modules, plain, undisturbed
 from model_probe.sites import NormSite
 from model_probe.text_part import text_config
@@ -54,6 +55,9 @@ def discover(model: nn.Module) -> tuple[NormSite, ...]:
 
 def _discover(model: nn.Module) -> tuple[NormSite, ...]:
     dry = _dry_pass(model)
+    if not dry.finite:
+        with mended(model):
+            dry = _dry_pass(model)
     measured: dict[str, MeasuredNorm] = {}
     for call in dry.calls:
         if call.name not in measured:
@@ -114,6 +118,7 @@ class _Child:
 @dataclass(frozen=True, slots=True, eq=False)
 class _DryPass:
     tokens: int
+    finite: bool  # the logits
     layers: str  # name of the ModuleList of layers, "" if there is none
     calls: list[_Call]  # modules that return their input's shape, in order
     ran: set[str]  # every module without parts of its own
@@ -183,11 +188,12 @@ def _dry_pass(model: nn.Module) -> _DryPass:
             handles.append(module.register_forward_hook(on_leaf(name), with_kwargs=True))
     try:
         with torch.enable_grad():
-            _run(model, tokens)
+            logits = _run(model, tokens)
     finally:
         for handle in handles:
             handle.remove()
-    return _DryPass(tokens, layers, calls, ran, leaves, children, linear_inputs, makers)
+    finite = bool(torch.isfinite(logits).all())
+    return _DryPass(tokens, finite, layers, calls, ran, leaves, children, linear_inputs, makers)
 
 
 def _run(model: nn.Module, tokens: int) -> Tensor:
