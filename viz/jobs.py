@@ -1,23 +1,25 @@
 """Work that goes on in a thread of its own while the page is used.
 
 A script that waits for slow work itself would lose it at the reader's next click, when Streamlit ends the run.
-So the work runs in a `Job`, which every run can look at again, and jobs that share a machine take `Turns`.
-No Streamlit command is called in these threads.
+So the work runs in a `Job`, which every run can look at again, and jobs that share a machine take `Turns`. Who asks for
+what somebody else has under way joins them (`Shared`). No Streamlit command is called in these threads.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
 
 from model_probe.progress import Cancelled, Progress
 
 Result = TypeVar("Result")
 
+GONE_SECONDS: Final = 5.0  # who waits for a shared job looks oftener than this
 _LOOK_SECONDS: Final = 0.2  # between two looks at the queue
 
 
@@ -92,6 +94,10 @@ class Turns:
         self._condition = threading.Condition()
         self._queue: deque[object] = deque()
 
+    def __len__(self) -> int:
+        """How many are at work or wait."""
+        return len(self._queue)
+
     @contextmanager
     def take(self, progress: Progress) -> Iterator[None]:
         """Waits for one's turn; while waiting `progress` gets the stage "queue" and how many are before."""
@@ -108,3 +114,93 @@ class Turns:
             with self._condition:
                 self._queue.remove(ticket)
                 self._condition.notify_all()
+
+
+@dataclass(slots=True)
+class _Joined(Generic[Result]):
+    """A job, and when each of those who wait for it last looked (time.monotonic)."""
+
+    job: Job[Result]
+    looked: dict[str, float] = field(default_factory=dict)
+
+    def anybody(self, seconds: float) -> bool:
+        """Whether somebody has looked within so many seconds."""
+        now = time.monotonic()
+        return any(now - looked < seconds for looked in list(self.looked.values()))
+
+
+class Shared(Generic[Result]):
+    """Jobs that any number of visitors wait for: one job for all who ask for the same.
+
+    It ends when the last of them has left, or, with `patience`, when nobody has looked for so many seconds.
+    """
+
+    def __init__(self, patience: float | None = None) -> None:
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._under_way: dict[Hashable, _Joined[Result]] = {}
+
+    def join(self, key: Hashable, visitor: str, work: Callable[[Progress], Result]) -> Job[Result]:
+        """The job under way for `key`, begun if there is none."""
+        with self._lock:
+            self._under_way = {k: j for k, j in self._under_way.items() if not j.job.wait(0)}
+            joined = self._under_way.get(key)
+            if joined is None or joined.job.stopping:
+                looked = {visitor: time.monotonic()}  # before the work can ask who waits
+                joined = _Joined(Job(lambda progress: work(self._watched(looked, progress))), looked)
+                self._under_way[key] = joined
+            joined.looked[visitor] = time.monotonic()
+            return joined.job
+
+    def look(self, job: Job[Any], visitor: str) -> None:
+        """The visitor still waits for the job."""
+        joined = self._joined(job)
+        if joined is not None:
+            joined.looked[visitor] = time.monotonic()
+
+    def leave(self, job: Job[Any], visitor: str) -> bool:
+        """The visitor waits no longer; whether the job goes on, for others."""
+        joined = self._joined(job)
+        if joined is not None:
+            joined.looked.pop(visitor, None)
+            if joined.anybody(GONE_SECONDS):
+                return True
+        job.stop()
+        return False
+
+    def has(self, job: Job[Any]) -> bool:
+        """Whether the job is one of these."""
+        return self._joined(job) is not None
+
+    def _joined(self, job: Job[Any]) -> _Joined[Result] | None:
+        with self._lock:
+            return next((joined for joined in self._under_way.values() if joined.job is job), None)
+
+    def _watched(self, looked: dict[str, float], progress: Progress) -> Progress:
+        if self._patience is None:
+            return progress
+        patience = self._patience
+
+        def tell(stage: str, done: float | None = None, detail: str = "") -> None:
+            now = time.monotonic()
+            if all(now - last > patience for last in list(looked.values())):
+                raise Cancelled
+            progress(stage, done, detail)
+
+        return tell
+
+
+class TooSlow(Cancelled):
+    """Work took longer than it was given."""
+
+
+def within(seconds: float, progress: Progress) -> Progress:
+    """The progress of work that is stopped with TooSlow at its first word after so many seconds from now."""
+    until = time.monotonic() + seconds
+
+    def tell(stage: str, done: float | None = None, detail: str = "") -> None:
+        if time.monotonic() > until:
+            raise TooSlow
+        progress(stage, done, detail)
+
+    return tell

@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import streamlit as st
+from cachetools import LRUCache
 
 from model_probe.catalog import NAMED, NamedCheckpoint
 from model_probe.errors import ProbeError
 from model_probe.progress import Cancelled, Progress
 from model_probe.recording import Recording, load_recording
+from model_probe.settings import Settings, settings
 from model_probe.sites import NormSite
-from model_probe.trace import CheckpointInfo, NormTrace
+from model_probe.trace import SERIES, CheckpointInfo, NormTrace
 from viz.address import Choice, remembered
-from viz.jobs import Job, Turns
+from viz.jobs import Job, Shared, TooSlow, Turns, within
 from viz.offers import Offer, here, offers
 from viz.text import Words, literal
 
@@ -38,41 +38,50 @@ CONVERSION_SECONDS: Final = 45
 CONVERSION_MEMORY_GB: Final = 4
 CONVERSION_DISK_GB: Final = 2.5
 KEPT_RESULTS: Final = 12  # live traces of a session; the oldest goes first
+RESULT_BYTES: Final = 64_000_000  # of the traces kept for all visitors, the least used go first
+RESULT_COUNT: Final = 256  # and so many at most
+ABANDONED_SECONDS: Final = 60.0  # a run that nobody has looked at for so long gives its place back
 
 _LOOK_SECONDS: Final = 0.1  # between two looks at a job
-_GONE_SECONDS: Final = 5.0  # who waits for a download looks oftener than this
 _PAGE: Final = "probe"  # whose address holds the choice of a checkpoint
 _CHOICE: Final = "checkpoint"
 _JOB: Final = "measure.job"
 _RESULTS: Final = "measure.results"  # {(code of the checkpoint, prompt): trace}, the oldest first
 _FAILURE: Final = "measure.failure"
 _STOPPED: Final = "measure.stopped"  # what the reader stopped last: "run" or "download"
+_FETCHING: Final = "measure.fetching"  # name of the checkpoint that this session waits for
 _FETCHED: Final = "measure.fetched"  # code of the checkpoint that has just arrived
 _LOG: Final = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Download:
-    """A checkpoint under way, for all who wait for it."""
+Key = tuple[str, str]  # code of the offer, prompt: what a session keeps a result under
 
-    job: Job[Path]
-    looked: dict[str, float] = field(default_factory=dict)  # session → time.monotonic of its last look
 
-    def others(self, session: str) -> bool:
-        """Whether anybody else waits for it."""
-        now = time.monotonic()
-        return any(s != session and now - looked < _GONE_SECONDS for s, looked in self.looked.items())
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A trace, and what it was asked for under."""
+
+    key: Key
+    trace: NormTrace
 
 
 @dataclass(slots=True)
 class Bench:
-    """What all visitors share: the open checkpoint, the queue before it, and the downloads under way."""
+    """What all visitors share: the open checkpoint, the queue before it, work under way, and what came of it.
+
+    `results` are kept by digest, dtype and prompt limit of the checkpoint and by prompt, so that a file that was
+    exchanged behind a name is another checkpoint.
+    """
 
     turns: Turns = field(default_factory=Turns)
     checkpoint: Checkpoint | None = None
     code: str | None = None  # of the offer that is open
-    downloads: dict[str, Download] = field(default_factory=dict)  # by the name of the checkpoint
-    lock: threading.Lock = field(default_factory=threading.Lock)  # guards `downloads`
+    downloads: Shared[Path] = field(default_factory=Shared)
+    captures: Shared[Measured] = field(default_factory=lambda: Shared(patience=ABANDONED_SECONDS))
+    results: LRUCache[tuple[object, ...], NormTrace] = field(
+        default_factory=lambda: LRUCache(RESULT_BYTES, getsizeof=_size_of)
+    )
+    lock: threading.Lock = field(default_factory=threading.Lock)  # guards `results`
 
 
 @st.cache_resource(show_spinner=False)
@@ -140,15 +149,15 @@ def measured(prompt: str) -> NormTrace | None:
     return result(key(prompt))
 
 
-def key(prompt: str) -> tuple[str, str]:
+def key(prompt: str) -> Key:
     """What a result of this prompt on the chosen checkpoint is kept under."""
     offer = chosen()
     return ("" if offer is None else offer.code), prompt
 
 
-def result(key: tuple[str, str]) -> NormTrace | None:
+def result(key: Key) -> NormTrace | None:
     """What this session has kept under `key`, None when it has nothing there, or no longer."""
-    kept: dict[tuple[str, str], NormTrace] = st.session_state.get(_RESULTS, {})
+    kept: dict[Key, NormTrace] = st.session_state.get(_RESULTS, {})
     return kept.get(key)
 
 
@@ -164,40 +173,51 @@ def job() -> Job[Any] | None:
 
 def start_measuring(prompt: str) -> None:
     """Begin to measure a prompt on the chosen checkpoint, opening it if it is not open yet."""
+    if job() is not None:
+        return
     forget_failure()
     offer = chosen()
     if offer is None:
         st.session_state[_FAILURE] = ProbeError("no_checkpoint")
         return
-    bench = _bench()
-    st.session_state[_JOB] = Job(lambda progress: _measure(bench, offer, prompt, progress))
+    allowed = settings()
+    if not allowed.live:
+        st.session_state[_FAILURE] = ProbeError("switched_off")
+        return
+    bench, wanted = _bench(), (offer.code, prompt)
+    known = _known(bench, offer, prompt, allowed)
+    if known is not None:
+        _keep(Measured(wanted, known))
+        return
+    if len(bench.turns) >= allowed.queue:
+        st.session_state[_FAILURE] = ProbeError("queue_full", n=len(bench.turns))
+        return
+    st.session_state[_JOB] = bench.captures.join(
+        (*wanted, allowed.prompt_tokens),
+        _session(),
+        lambda progress: _measure(bench, offer, prompt, progress),
+    )
 
 
 def start_fetching(name: str) -> None:
-    """Begin to fetch a checkpoint of the table, or join a visitor who has begun."""
+    """Begin to fetch a checkpoint of the table, or join a visitor who has begun; not beside other work."""
+    if job() is not None:
+        return
     forget_failure()
-    bench = _bench()
-    with bench.lock:
-        under_way = bench.downloads.get(name)
-        if under_way is None or under_way.job.wait(0) or under_way.job.stopping:
-            under_way = bench.downloads[name] = Download(Job(lambda progress: _fetch(name, progress)))
-        under_way.looked[_session()] = time.monotonic()
-        st.session_state[_JOB] = under_way.job
+    if not any(offer.name == name for offer in offers()):  # the operator does not offer it
+        st.session_state[_FAILURE] = ProbeError("switched_off")
+        return
+    st.session_state[_JOB] = _bench().downloads.join(
+        name, _session(), lambda progress: _fetch(name, progress)
+    )
+    st.session_state[_FETCHING] = name
 
 
 def cancel() -> None:
-    """End this session's work. A download that others wait for as well goes on without this session."""
+    """End this session's work. What others wait for as well goes on without this session."""
     current = job()
-    if current is None:
-        return
-    with _bench().lock:
-        download = _download_of(current)
-        if download is not None:
-            download.looked.pop(_session(), None)
-            if download.others(_session()):
-                del st.session_state[_JOB]
-                return
-    current.stop()
+    if current is not None and _shared(current).leave(current, _session()):
+        del st.session_state[_JOB]
 
 
 def follow(words: Words) -> None:
@@ -209,20 +229,21 @@ def follow(words: Words) -> None:
     current = job()
     if current is None:
         return
-    download = _download_of(current)
+    shared, visitor = _shared(current), _session()
     st.button(words.t("common.stop"), key="measure-stop", disabled=current.stopping, on_click=cancel)
-    show_progress(
-        current, words, look=None if download is None else partial(_note_look, download, _session())
-    )
+    show_progress(current, words, look=lambda: shared.look(current, visitor))
     del st.session_state[_JOB]
+    fetching = st.session_state.pop(_FETCHING, None)
     try:
         outcome = current.result()
         if isinstance(outcome, Measured):
             _keep(outcome)
-        elif download is not None:
-            st.session_state[_FETCHED] = _name_of(download)
+        else:
+            st.session_state[_FETCHED] = fetching
+    except TooSlow:
+        st.session_state[_FAILURE] = ProbeError("too_slow", seconds=round(settings().run_seconds))
     except Cancelled:
-        st.session_state[_STOPPED] = "run" if download is None else "download"
+        st.session_state[_STOPPED] = "run" if fetching is None else "download"
     except Exception as error:  # noqa: BLE001 - the reader gets a sentence, the log the traceback
         if not isinstance(error, ProbeError):
             _LOG.error("a job of the bench failed", exc_info=error)
@@ -288,20 +309,39 @@ def _fact(value: object) -> str:
     return literal(str(value))
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A trace, and what it was asked for under."""
-
-    key: tuple[str, str]
-    trace: NormTrace
-
-
 def _measure(bench: Bench, offer: Offer, prompt: str, progress: Progress) -> Measured:
+    allowed = settings()
     with bench.turns.take(progress):
-        checkpoint = _opened(bench, offer, progress)
-        from model_probe import capture  # loads torch, which by now is there
+        timed = within(allowed.run_seconds, progress)
+        checkpoint = _opened(bench, offer, timed)
+        trace = _known(bench, offer, prompt, allowed)
+        if trace is None:
+            from model_probe import capture  # loads torch, which by now is there
 
-        return Measured((offer.code, prompt), capture(checkpoint, prompt, progress=progress))
+            trace = capture(checkpoint, prompt, max_tokens=allowed.prompt_tokens, progress=timed)
+            with bench.lock:
+                bench.results[_identity(checkpoint, allowed, prompt)] = trace
+        return Measured((offer.code, prompt), trace)
+
+
+def _known(bench: Bench, offer: Offer, prompt: str, allowed: Settings) -> NormTrace | None:
+    """What was measured for somebody of this prompt on the open checkpoint, if it is the offered one."""
+    checkpoint = bench.checkpoint
+    if checkpoint is None or bench.code != offer.code:
+        return None
+    with bench.lock:
+        return bench.results.get(_identity(checkpoint, allowed, prompt))
+
+
+def _identity(checkpoint: Checkpoint, allowed: Settings, prompt: str) -> tuple[object, ...]:
+    info = checkpoint.info
+    return info.name, info.digest, info.dtype, info.device, allowed.prompt_tokens, prompt
+
+
+def _size_of(trace: NormTrace) -> int:
+    """Bytes of a trace, counted so that neither RESULT_BYTES nor RESULT_COUNT can be passed."""
+    figures = len(SERIES) * sum(site.input.l2.nbytes for site in trace.sites)
+    return max(figures + 200 * len(trace.tokens) + 4 * len(trace.prompt), RESULT_BYTES // RESULT_COUNT)
 
 
 def _opened(bench: Bench, offer: Offer | None, progress: Progress) -> Checkpoint:
@@ -316,7 +356,7 @@ def _opened(bench: Bench, offer: Offer | None, progress: Progress) -> Checkpoint
             leaving, bench.checkpoint = bench.checkpoint, None
             leaving.close()
             del leaving
-        bench.checkpoint = open_checkpoint(offer.where, progress=progress)
+        bench.checkpoint = open_checkpoint(offer.where, device=settings().device, progress=progress)
         bench.code = offer.code
     return bench.checkpoint
 
@@ -328,23 +368,17 @@ def _fetch(name: str, progress: Progress) -> Path:
 
 
 def _keep(outcome: Measured) -> None:
-    kept: dict[tuple[str, str], NormTrace] = st.session_state.setdefault(_RESULTS, {})
+    kept: dict[Key, NormTrace] = st.session_state.setdefault(_RESULTS, {})
     kept.pop(outcome.key, None)
     kept[outcome.key] = outcome.trace
     while len(kept) > KEPT_RESULTS:
         del kept[next(iter(kept))]
 
 
-def _download_of(current: Job[Any]) -> Download | None:
-    return next((each for each in _bench().downloads.values() if each.job is current), None)
-
-
-def _name_of(download: Download) -> str | None:
-    return next((name for name, each in _bench().downloads.items() if each is download), None)
-
-
-def _note_look(download: Download, session: str) -> None:
-    download.looked[session] = time.monotonic()
+def _shared(current: Job[Any]) -> Shared[Any]:
+    """Where others may have joined the job."""
+    bench = _bench()
+    return bench.downloads if bench.downloads.has(current) else bench.captures
 
 
 def _session() -> str:

@@ -1,7 +1,8 @@
 """The checkpoints that a visitor may choose from, under codes that can stand in an address.
 
 A visitor's browser names one of these codes and nothing else: no path, hub id or address comes from it. Where the
-operator has named a checkpoint (RMSNORM_LAB_CHECKPOINT), it is the only one.
+operator has named a checkpoint (RMSNORM_LAB_CHECKPOINT), it is the only one; a list of names
+(RMSNORM_LAB_CHECKPOINTS) leaves the others out.
 
 Neither Streamlit nor torch is imported here.
 """
@@ -21,6 +22,7 @@ from model_probe.catalog import (
     NamedCheckpoint,
     local_checkpoints,
 )
+from model_probe.settings import settings
 
 OPERATORS: Final = "operator"  # code of a checkpoint that has no name of ours
 _DIGEST: Final = 12  # of a converted file's sha256, enough to tell those on one machine apart
@@ -48,16 +50,20 @@ def offers() -> tuple[Offer, ...]:
         path = Path(operators).expanduser()
         name = path.name if path.is_absolute() or path.exists() else operators
         return (Offer(OPERATORS, name, operators),)
+    allowed = settings()
     named = [
         Offer(name, name, name, known, local.get(name), is_here=name in local)
         for name, known in NAMED.items()
+        if name in local or allowed.fetching
     ]
     others = [
         Offer(found.folder.name[:_DIGEST], Path(found.source).stem, str(found.folder), None, found)
         for name, found in local.items()
         if name not in NAMED
     ]
-    return (*named, *others)
+    return tuple(
+        offer for offer in (*named, *others) if not allowed.checkpoints or offer.name in allowed.checkpoints
+    )
 
 
 def here(offered: Sequence[Offer]) -> tuple[Offer, ...]:

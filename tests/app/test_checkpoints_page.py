@@ -18,8 +18,8 @@ from model_probe import capture, fetch, open_checkpoint
 from model_probe.catalog import CHECKPOINT_VARIABLE
 from model_probe.progress import Cancelled, Progress
 from viz import measure
-from viz.jobs import Job
-from viz.measure import Bench, Download
+from viz.jobs import Job, within
+from viz.measure import Bench
 from viz.offers import OPERATORS, Offer, here, offers
 from viz.text import LANGUAGES, words
 
@@ -216,12 +216,30 @@ def test_an_opening_that_fails_leaves_the_bench_usable(two_here: dict[str, Path]
     assert measure._measure(bench, second, PROMPT, quiet).trace.checkpoint.name == second.name
 
 
+@pytest.fixture
+def bench_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[Bench, dict[str, object]]]:
+    """The bench and the session state of a visitor, outside any page."""
+    bench = Bench()
+    sessions: dict[str, dict[str, object]] = {}
+
+    def visit(name: str) -> tuple[Bench, dict[str, object]]:
+        state = sessions.setdefault(name, {"measure.session": name})
+        monkeypatch.setattr(measure, "_bench", lambda: bench)
+        monkeypatch.setattr(measure.st, "session_state", state)
+        return bench, state
+
+    return visit
+
+
 def test_a_download_that_another_waits_for_goes_on_without_who_cancels(
+    empty_caches: Path,
+    bench_of: Callable[[str], tuple[Bench, dict[str, object]]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ended = threading.Event()
+    begun, ended = [], threading.Event()
 
-    def work(progress: Progress) -> Path:
+    def work(name: str, progress: Progress) -> Path:
+        begun.append(name)
         try:
             while True:
                 progress("download", 0.5)
@@ -230,16 +248,123 @@ def test_a_download_that_another_waits_for_goes_on_without_who_cancels(
             ended.set()
             raise
 
-    bench, state = Bench(), {"measure.session": "a"}
-    monkeypatch.setattr(measure, "_bench", lambda: bench)
-    monkeypatch.setattr(measure.st, "session_state", state)
-    download = bench.downloads[FIRST] = Download(Job(work))
-    now = time.monotonic()
-    download.looked = {"a": now, "b": now}
-    state["measure.job"] = download.job
+    monkeypatch.setattr(measure, "_fetch", work)
+    states = {}
+    for visitor in ("a", "b"):
+        _, states[visitor] = bench_of(visitor)
+        measure.start_fetching(FIRST)
+    assert states["a"]["measure.job"] is states["b"]["measure.job"]
+    assert begun == [FIRST]
+    bench_of("a")
     measure.cancel()
-    assert "measure.job" not in state
+    assert "measure.job" not in states["a"]
     assert not ended.wait(0.1)
-    state |= {"measure.session": "b", "measure.job": download.job}
+    bench_of("b")
     measure.cancel()
     assert ended.wait(10)
+
+
+def test_the_same_prompt_is_run_once_for_all(
+    two_here: dict[str, Path],
+    bench_of: Callable[[str], tuple[Bench, dict[str, object]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs = []
+    real = model_probe.capture
+
+    def counted(*args: object, **settings: object) -> object:
+        runs.append(args)
+        return real(*args, **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(model_probe, "capture", counted, raising=False)
+    jobs = []
+    bench, _ = bench_of("a")
+    with bench.turns.take(quiet):  # nobody's turn comes before all have asked
+        for visitor in "abc":
+            _, state = bench_of(visitor)
+            measure.start_measuring(PROMPT)
+            jobs.append(state["measure.job"])
+    assert jobs[0] is jobs[1] is jobs[2]
+    trace = jobs[0].result().trace
+    _, state = bench_of("d")  # later: what was measured is at hand
+    measure.start_measuring(PROMPT)
+    assert "measure.job" not in state
+    assert measure.measured(PROMPT) is trace
+    assert len(runs) == 1
+
+
+def test_results_of_all_visitors_are_bounded(
+    two_here: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, offer = Bench(), here(offers())[0]
+    monkeypatch.setattr(measure, "RESULT_COUNT", 4)
+    for run in range(10):
+        measure._measure(bench, offer, f"{PROMPT} {run}", quiet)
+    assert len(bench.results) == 4
+    assert bench.results.currsize <= measure.RESULT_BYTES
+
+
+def test_a_full_queue_is_said(
+    two_here: dict[str, Path],
+    bench_of: Callable[[str], tuple[Bench, dict[str, object]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RMSNORM_LAB_QUEUE", "1")
+    bench, state = bench_of("a")
+    with bench.turns.take(quiet):
+        measure.start_measuring(PROMPT)
+        assert "measure.job" not in state
+        assert measure.failure(words("en")) == words("en").t("errors.queue_full", n=1)
+
+
+def test_one_visitor_has_one_place(
+    two_here: dict[str, Path], bench_of: Callable[[str], tuple[Bench, dict[str, object]]]
+) -> None:
+    bench, state = bench_of("a")
+    with bench.turns.take(quiet):
+        for run in range(20):
+            measure.start_measuring(f"{PROMPT} {run}")
+        time.sleep(0.5)
+        assert len(bench.turns) == 2  # this test's own, and one
+    assert state["measure.job"].result().trace.prompt == f"{PROMPT} 0"
+
+
+def test_who_is_gone_gives_the_place_back(
+    two_here: dict[str, Path],
+    bench_of: Callable[[str], tuple[Bench, dict[str, object]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, state = bench_of("a")
+    monkeypatch.setattr(bench.captures, "_patience", 0.3)
+    with bench.turns.take(quiet):
+        measure.start_measuring(PROMPT)
+        with pytest.raises(Cancelled):
+            state["measure.job"].result()  # nobody looks any more
+        assert len(bench.turns) == 1
+
+
+def test_a_run_that_takes_too_long_is_stopped_and_said(
+    two_here: dict[str, Path], tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "within", lambda seconds, progress: within(0.0, progress))
+    app = measure_prompt(page(), PROMPT)
+    assert app.error[0].value == words("en").t("errors.too_slow", seconds=600)
+    monkeypatch.setattr(measure, "within", within)
+    working(app.button(key="probe-run").click().run())
+    assert not app.error
+
+
+def test_switched_off_is_said(two_here: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RMSNORM_LAB_LIVE", "off")
+    app = working(page().button(key="probe-run").click().run())
+    assert app.error[0].value == words("en").t("errors.switched_off")
+
+
+def test_what_the_operator_leaves_out_is_not_offered(
+    two_here: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RMSNORM_LAB_CHECKPOINTS", SECOND)
+    assert [offer.code for offer in offers()] == [SECOND]
+    monkeypatch.delenv("RMSNORM_LAB_CHECKPOINTS")
+    monkeypatch.setenv("RMSNORM_LAB_PRESET", "public")
+    assert [offer.code for offer in offers()] == [FIRST, SECOND]  # what is here, and nothing to fetch
