@@ -69,6 +69,17 @@ SENTENCES: dict[str, str] = {
     "not_outcomes": "{path} holds no outcomes of this program ({reason}).",
     "not_profiles": "{path} holds no profiles of this program ({reason}).",
     "not_runs": "{path} holds no runs of this program ({reason}).",
+    "not_a_batch": "{path} holds no batch of this program ({reason}).",
+    # batches
+    "bad_prompts": "{path} cannot be read as a list of prompts: {reason}.",
+    "other_batch": "{path} holds another batch: {reason}; choose another folder.",
+    "batch_busy": "Another run is writing to {path}.",
+    "unwritable": "{path} cannot be written ({reason}).",
+    "not_spread": "The checkpoint cannot be spread: {reason}.",
+    "no_ray": "Ray is not installed; `pip install -r requirements-ray.txt` installs it.",
+    "ray_failed": "The Ray cluster at {address} cannot be used ({reason}).",
+    "workers_lost": "The workers at {address} die one after the other ({reason}).",
+    "worker_died": "{count} workers died while they ran this prompt, so it was given up.",
 }
 
 

@@ -32,6 +32,9 @@ STAGES: Final = (
     "compare",  # the norms of the code lab
     "intervene",  # the changed checkpoint runs
     "train",  # small decoders
+    "batch",  # prompt after prompt
+    "batch_part",  # a part of a batch is written; detail: how many prompts there are, of how many
+    "workers",  # workers of a cluster are started
 )
 
 

@@ -28,9 +28,12 @@ STAGE_TEXTS: Final = {
     "compare": "Comparing the norms",
     "intervene": "Intervening",
     "train": "Training",
+    "batch": "Measuring the prompts",
+    "batch_part": "Written:",
+    "workers": "Starting the workers",
 }
 _WIDEST: Final = 100  # columns of a bar
-_WITH_DETAIL: Final = ("look", "unreachable")  # said once for each detail, not once
+_WITH_DETAIL: Final = ("look", "unreachable", "batch_part")  # said once for each detail, not once
 
 
 class Report:
