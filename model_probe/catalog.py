@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,9 +19,10 @@ from model_probe.storage import cache_dir, folder_size
 
 CHECKPOINT_VARIABLE: Final = "RMSNORM_LAB_CHECKPOINT"
 CONVERTED: Final = "converted"  # in the cache: folders named by the sha256 of their GGUF file
-SNAPSHOTS: Final = "snapshots"  # in the cache: folders of checkpoints that ModelScope delivered
+SNAPSHOTS: Final = "snapshots"  # in the cache: what earlier versions took from ModelScope
 FILES: Final = "files"  # in the cache: GGUF files
 PROVENANCE: Final = "provenance.json"  # in a converted folder: which file it was made of
+_COMMIT: Final = re.compile(r"[0-9a-f]{7,40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class NamedCheckpoint:
     summary: str
     licence: str
     size: int  # bytes to download, about, where no GGUF file says it exactly
+    parameters: int  # of its text model, tied ones once
     gguf: GgufFile | None = None  # None: the repository's safetensors
 
 
@@ -80,6 +84,7 @@ NAMED: Final[dict[str, NamedCheckpoint]] = {
             summary="24 layers, hidden size 1024, linear attention in 3 of 4 layers, gain = 1 + weight",
             licence="Apache-2.0",
             size=1_800_000_000,
+            parameters=752_393_024,
         ),
         NamedCheckpoint(
             name="qwen3-0.6b",
@@ -87,6 +92,7 @@ NAMED: Final[dict[str, NamedCheckpoint]] = {
             summary="28 layers, hidden size 1024, query and key norms",
             licence="Apache-2.0",
             size=1_500_000_000,
+            parameters=596_049_920,
         ),
         NamedCheckpoint(
             name="qwen2.5-0.5b",
@@ -94,6 +100,7 @@ NAMED: Final[dict[str, NamedCheckpoint]] = {
             summary="24 layers, hidden size 896",
             licence="Apache-2.0",
             size=1_000_000_000,
+            parameters=494_032_768,
         ),
         NamedCheckpoint(
             name="qwen2.5-coder-0.5b",
@@ -101,6 +108,7 @@ NAMED: Final[dict[str, NamedCheckpoint]] = {
             summary="24 layers, hidden size 896, dequantized from Q4_K_M",
             licence="Apache-2.0",
             size=491_400_064,
+            parameters=630_167_424,
             gguf=GgufFile(
                 name="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
                 size=491_400_064,
@@ -160,24 +168,90 @@ def provenance(folder: Path) -> dict[str, Any]:
     return noted if isinstance(noted, dict) else {}
 
 
-def hub_snapshot(repository: str) -> Path | None:
-    """The newest snapshot of a repository in the hub client's own cache, whole or not."""
+def hub_folder(repository: str) -> Path:
+    """Where the hub client keeps a repository: `blobs`, `refs` and `snapshots`. Not created."""
     from huggingface_hub import constants  # of this package only a table of names is loaded
 
     separator = constants.REPO_ID_SEPARATOR
-    storage = Path(constants.HF_HUB_CACHE) / f"models{separator}{repository.replace('/', separator)}"
-    try:
-        commit = (storage / "refs" / constants.DEFAULT_REVISION).read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
-    return storage / "snapshots" / commit
+    return Path(constants.HF_HUB_CACHE) / f"models{separator}{repository.replace('/', separator)}"
+
+
+def hub_snapshot(repository: str, revision: str | None = None) -> Path | None:
+    """The snapshot of a branch (the main one), a tag or a commit in the hub client's own cache.
+
+    Whole or not; None where the client has none. The first digits of a commit will do.
+    """
+    from huggingface_hub import constants
+
+    storage = hub_folder(repository)
+    with suppress(OSError, ValueError):
+        commit = (storage / "refs" / (revision or constants.DEFAULT_REVISION)).read_text(encoding="utf-8")
+        return storage / "snapshots" / commit.strip()
+    if revision is not None and _COMMIT.fullmatch(revision):
+        found = [path for path in _folders(storage / "snapshots") if path.name.startswith(revision)]
+        if len(found) == 1:
+            return found[0]
+    return None
+
+
+def hub_snapshots(repository: str) -> Iterator[Path]:
+    """All snapshots of a repository in the hub client's cache: the main branch's, then the newest."""
+    main = hub_snapshot(repository)
+    if main is not None:
+        yield main
+    others = [path for path in _folders(hub_folder(repository) / "snapshots") if path != main]
+    yield from sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def modelscope_cache() -> Path:
+    """Where ModelScope's client keeps what it downloads: MODELSCOPE_CACHE if set. Not created."""
+    chosen = os.environ.get("MODELSCOPE_CACHE")
+    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "modelscope"
+
+
+def modelscope_folders(repository: str) -> Iterator[Path]:
+    """Where ModelScope's clients, new and old, have put a repository.
+
+    They write `Qwen/Qwen3.5-0.8B` as `models/Qwen--Qwen3.5-0.8B/snapshots/master` or, until 2025,
+    as `models/Qwen/Qwen3___5-0___8B`, with and without a `hub` before it.
+    """
+    cache = modelscope_cache()
+    yield from _folders(cache / "models" / repository.replace("/", "--") / "snapshots")
+    owner, _, name = repository.partition("/")
+    for above in ("models", "hub/models", "hub", "."):
+        folder = cache / above / owner / name.replace(".", "___")
+        if folder.is_dir():
+            yield folder
+
+
+def repository_of(folder: Path) -> str:
+    """What to call a folder: the repository it was downloaded from, as caches name it, else its own name.
+
+    >>> repository_of(Path("/c/models--Qwen--Qwen3-0.6B/snapshots/c1899de289a04d12100db370d81485cdf75e47ca"))
+    'Qwen/Qwen3-0.6B'
+    >>> repository_of(Path("/c/hub/models/Qwen/Qwen3___5-0___8B")), repository_of(Path("/home/me/mine"))
+    ('Qwen/Qwen3.5-0.8B', 'mine')
+    """
+    if folder.parent.name == "snapshots":
+        return folder.parent.parent.name.removeprefix("models--").replace("--", "/", 1)
+    above = folder.parent
+    if "___" in folder.name and above.parent.name in ("models", "hub"):
+        return f"{above.name}/{folder.name.replace('___', '.')}"
+    return folder.name.replace("___", ".")
 
 
 def _candidates(known: NamedCheckpoint) -> Iterator[Path]:
     if known.gguf is not None:
         yield cache_dir() / CONVERTED / known.gguf.sha256
         return
-    snapshot = hub_snapshot(known.repository)
-    if snapshot is not None:
-        yield snapshot
+    yield from hub_snapshots(known.repository)
+    yield from modelscope_folders(known.repository)
     yield cache_dir() / SNAPSHOTS / known.repository.replace("/", "--")
+
+
+def _folders(parent: Path) -> list[Path]:
+    """The folders in a folder, by name; none where there is no such folder."""
+    try:
+        return sorted(path for path in parent.iterdir() if path.is_dir())
+    except OSError:
+        return []

