@@ -8,9 +8,17 @@ from viz import measure
 from viz.bench import begin_controls, bench, notices
 from viz.chart import chart
 from viz.checkpoint_controls import checkpoint_controls
+from viz.compare_controls import (
+    both_sources,
+    compare_controls,
+    compared,
+    comparison,
+    heat_map,
+    layer_table,
+    second_finding,
+)
 from viz.downloads import downloads
 from viz.figures.depth import depth_alt, depth_figure, growth
-from viz.figures.heatmap import heatmap_alt, heatmap_figure
 from viz.figures.published import published_figure, published_title
 from viz.figures.tokens import tokens_alt, tokens_figure
 from viz.painted import after_first_chart
@@ -25,9 +33,9 @@ from viz.probe_controls import (
     take_click,
 )
 from viz.provenance import provenance
-from viz.reading import LINES, sites_of
+from viz.reading import LINES
 from viz.shell import open_page
-from viz.tables import contrast_table, contrasted, site_table
+from viz.tables import contrast_table, contrasted
 from viz.text import number
 
 page = open_page("probe")
@@ -36,6 +44,7 @@ page.prose("probe/question")
 room = bench()
 shown = shown_prompt()
 looked = look(shown.trace)
+pair = compared(shown)
 trace, reading = shown.trace, looked.reading
 over_tokens = None if reading.statistic == "token" else reading.statistic
 source = provenance(page.words, trace, origin=shown.origin, statistic=over_tokens)
@@ -44,10 +53,11 @@ root = math.sqrt(trace.checkpoint.hidden_size)
 
 with room.picture:
     notices(page, shown)
+    comparison(page, pair, looked)
     chart(
-        depth_figure(trace, page.words, page.palette, looked.depth),
+        depth_figure(trace, page.words, page.palette, looked.depth, pair),
         key="probe-depth",
-        alt=depth_alt(trace, page.words, looked.depth),
+        alt=depth_alt(trace, page.words, looked.depth, pair),
     )
 
 after_first_chart()
@@ -56,6 +66,7 @@ with room.controls:
     prompt_controls(page, shown)
     checkpoint_controls(page, choose=True)
     progress = st.container()
+    compare_controls(page)
     reading_controls(page, trace)
 
 with room.picture:
@@ -72,12 +83,13 @@ with room.picture:
             size=trace.checkpoint.hidden_size,
             root=number(root, 4),
         )
-    downloads(page, trace, chart="probe-depth", source=source)
+        second_finding(page, pair, looked)
+    downloads(page, trace, chart="probe-depth", source=both_sources(page, source, pair))
 
     st.header(page.t("probe.layer_heading"), anchor=False)
     page.prose("probe/layer")
     norm_control(page, looked, trace)
-    st.html(site_table(trace, sites_of(trace, looked.layer), page.words, reading))
+    layer_table(page, pair, looked, trace)
     st.caption(each_token)  # the table names its statistic itself
 
     st.header(page.t("probe.tokens_heading"), anchor=False)
@@ -89,11 +101,12 @@ with room.picture:
     )
     st.caption(each_token)
     page.prose("probe/map")
+    shown_map = heat_map(page, pair, trace, looked.heatmap)
     chart(
-        heatmap_figure(trace, page.words, page.palette, looked.heatmap),
+        shown_map.figure,
         key=HEATMAP,
-        alt=heatmap_alt(trace, page.words, looked.series),
-        on_click=lambda: take_click(trace),
+        alt=shown_map.alt,
+        on_click=(lambda: take_click(trace)) if shown_map.is_own else None,
     )
     st.caption(each_token)
 

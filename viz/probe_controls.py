@@ -5,7 +5,7 @@ Every choice that a link can hold is a code in the address (`viz.address`); a pr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
@@ -147,7 +147,20 @@ def reading_controls(page: Page, trace: NormTrace) -> None:
     _one(page.t("probe.axis"), _AXIS, lambda axis: page.t(f"probe.{axis}"))
     _one(page.t("probe.statistic"), _STATISTIC, lambda s: page.t(f"common.statistic.{s}"))
     _switch(page.t("probe.leave_sinks_out"), _SINKS, on="left_out", off="counted")
-    _token(page.t("probe.token"), _token_choice(trace), trace)
+    tokens = {str(t.position): f"{t.position} · {token_label(t, 24)}" for t in trace.tokens}
+    menu(page.t("probe.token"), _token_choice(trace), tokens)
+
+
+def menu(label: str, choice: Choice, names: Mapping[str, str]) -> None:
+    """Draws a choice, by its codes' names, as a menu. Other names make another widget: one that stays keeps the
+    label it had in the browser."""
+    key = f"{choice.key}.{crc32(chr(10).join(names.values()).encode(errors='surrogatepass'))}"
+    st.session_state[key] = st.session_state[choice.key]
+
+    def changed() -> None:
+        st.session_state[choice.key] = st.session_state[key]
+
+    st.selectbox(label, choice.codes, key=key, format_func=names.__getitem__, on_change=changed)
 
 
 def norm_control(page: Page, looked: Looked, trace: NormTrace) -> None:
@@ -242,18 +255,6 @@ def _several(label: str, choice: Choice, options: tuple[str, ...], name: Callabl
         st.session_state[choice.key] = "-".join(o for o in options if o in taken) or "none"
 
     st.pills(label, options, selection_mode="multi", key=key, format_func=name, on_change=changed, wrap=True)
-
-
-def _token(label: str, choice: Choice, trace: NormTrace) -> None:
-    """A token of the trace. Each prompt has a widget of its own: one that stays keeps the label it had."""
-    names = {str(t.position): f"{t.position} · {token_label(t, 24)}" for t in trace.tokens}
-    key = f"{choice.key}.{crc32(chr(10).join(names.values()).encode(errors='surrogatepass'))}"
-    st.session_state[key] = st.session_state[choice.key]
-
-    def changed() -> None:
-        st.session_state[choice.key] = st.session_state[key]
-
-    st.selectbox(label, choice.codes, key=key, format_func=names.__getitem__, on_change=changed)
 
 
 def _switch(label: str, choice: Choice, *, on: str, off: str) -> None:

@@ -16,7 +16,8 @@ from model_probe.runs import RunResult
 from model_probe.trace import CheckpointInfo, NormTrace
 from viz.text import Words, literal, number
 
-Origin = Literal["recording", "live"]  # what ships with the app, or what this machine has just measured
+# what ships with the app, what this machine has just measured, or what a reader's file says
+Origin = Literal["recording", "live", "file"]
 _PROMPT_CHARS: Final = 48
 
 
@@ -51,8 +52,10 @@ def checkpoint_provenance(words: Words, info: CheckpointInfo, *, origin: Origin 
     parts = [
         words.t(f"common.provenance.{origin}", date=date),
         literal(info.name) if file == info.name else f"{literal(info.name)} ({literal(file)})",
-        words.t("common.provenance.dequantized", dtype=info.dtype) if dequantized else info.dtype,
-        info.device,
+        words.t("common.provenance.dequantized", dtype=literal(info.dtype))
+        if dequantized
+        else literal(info.dtype),
+        literal(info.device),
     ]
     return " · ".join(parts)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from model_probe.summaries import summarize
 from model_probe.trace import NormTrace, SiteTrace
+from viz.compare import Pair
 from viz.figures.base import token_label
 from viz.reading import LINES, Reading
 from viz.text import NOT_A_NUMBER, Words, number
@@ -38,6 +39,61 @@ def site_table(trace: NormTrace, sites: Sequence[SiteTrace], words: Words, readi
     return (
         f'<div class="lab-table" tabindex="0" role="region" aria-label="{caption}"><table><caption>{caption}</caption>'
         f"<thead><tr><td></td>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def pair_site_table(pair: Pair, sites: Sequence[SiteTrace], words: Words, reading: Reading) -> str:
+    """The same with the second trace's numbers beside the first's, and their ratio: three columns a norm of the first.
+
+    A norm that the second has not is a dash.
+    """
+    others = [pair.counterpart(site) for site in sites]
+    rows = []
+    for name, fact in _facts(words):
+        cells = [
+            _same_or_both(fact(site), NOT_A_NUMBER if other is None else fact(other))
+            for site, other in zip(sites, others, strict=True)
+        ]
+        rows.append(f'<tr><th scope="row">{escape(words.t(f"tables.{name}"))}</th>{"".join(cells)}</tr>')
+    for side in ("input", "normalized", "output"):
+        rows.append(_group(words.t(f"tables.{side}"), 3 * len(sites)))
+        for figure in _FIGURES if side != "normalized" else ("l2",):
+            values = [
+                (
+                    _value(site, side, figure, reading),
+                    math.nan if other is None else _value(other, side, figure, reading),
+                )
+                for site, other in zip(sites, others, strict=True)
+            ]
+            cells = [_both(a, b, f"{side}.{figure}") for a, b in values]
+            rows.append(
+                f'<tr><th scope="row">{escape(words.t(f"tables.{figure}"))}</th>{"".join(cells)}</tr>'
+            )
+    if any(site.non_finite for site in (*sites, *others) if site is not None):
+        cells = [
+            _same_or_both(str(site.non_finite), NOT_A_NUMBER if other is None else str(other.non_finite))
+            for site, other in zip(sites, others, strict=True)
+        ]
+        rows.append(f'<tr><th scope="row">{escape(words.t("tables.non_finite"))}</th>{"".join(cells)}</tr>')
+    roles = "".join(
+        f'<th scope="colgroup" colspan="3">{escape(words.t(f"common.role.{site.role}"))}</th>'
+        for site in sites
+    )
+    marks = (
+        '<th scope="col" class="lab-number">A</th><th scope="col" class="lab-number">B</th>'
+        '<th scope="col" class="lab-number">B ÷ A</th>'
+    ) * len(sites)
+    caption = escape(
+        words.t(
+            "compare.table.caption",
+            a=read_as(pair.first, words, reading),
+            b=read_as(pair.second, words, reading),
+        )
+    )
+    return (
+        f'<div class="lab-table lab-pairs" tabindex="0" role="region" aria-label="{caption}"><table>'
+        f'<caption>{caption}</caption><thead><tr><td rowspan="2"></td>{roles}</tr><tr>{marks}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 
@@ -138,6 +194,8 @@ def _value(site: SiteTrace, side: str, figure: str, reading: Reading) -> float:
 def read_as(trace: NormTrace, words: Words, reading: Reading) -> str:
     """Which one number stands for all tokens, in words."""
     if reading.statistic == "token":
+        if reading.token >= len(trace.tokens):  # of another prompt than the one it was chosen in
+            return words.t("compare.table.no_token", position=reading.token)
         token = trace.tokens[reading.token]
         return words.t("tables.of_token", token=token_label(token), position=token.position)
     over = "tables.without_sinks" if reading.sinks == "left_out" else "tables.of_all"
@@ -149,6 +207,20 @@ def _row(label: str, cells: Sequence[str], figure: str | None = None) -> str:
     mark = "" if figure is None else f' class="lab-number" data-figure="{figure}"'
     values = "".join(f"<td{mark}>{_breakable(cell)}</td>" for cell in cells)
     return f'<tr><th scope="row">{escape(label)}</th>{values}</tr>'
+
+
+def _same_or_both(a: str, b: str) -> str:
+    """A fact of two norms: once over their three columns where it is the same."""
+    if a == b:
+        return f'<td colspan="3">{_breakable(a)}</td>'
+    return f'<td>{_breakable(a)}</td><td colspan="2">{_breakable(b)}</td>'
+
+
+def _both(a: float, b: float, figure: str) -> str:
+    """Two numbers and how many times the first the second is, where both are above zero."""
+    ratio = b / a if a > 0 and b > 0 else math.nan
+    cells = ((number(a, 4), ""), (number(b, 4), ".second"), (number(ratio), ".ratio"))
+    return "".join(f'<td class="lab-number" data-figure="{figure}{end}">{told}</td>' for told, end in cells)
 
 
 def _group(label: str, columns: int) -> str:

@@ -142,6 +142,17 @@ LINE_STYLES: Final[Mapping[str, LineStyle]] = MappingProxyType(
     }
 )
 
+# The same of a second trace beside the first: the role's colour, thinner, hollow markers, another dash.
+SECOND_STYLES: Final[Mapping[str, LineStyle]] = MappingProxyType(
+    {
+        "residual": LineStyle(dash="7px,3px", width=1.3, symbol="circle-open"),
+        "normalized": LineStyle(dash="7px,3px", width=1.4, symbol=None),
+        "output": LineStyle(dash="2px,3px", width=1.3, symbol="diamond-open"),
+        "sink": LineStyle(dash="1px,4px", width=1.3, symbol="star-open"),
+        "reference": LineStyle(dash="longdash", width=0.8, symbol=None),
+    }
+)
+
 
 def palette(mode: str | None) -> Palette:
     """The palette of "light" or "dark"; anything else, such as a theme not known yet, is light.

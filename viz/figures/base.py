@@ -60,13 +60,22 @@ def token_label(token: Token, at_most: int = TOKEN_CHARS) -> str:
     >>> token_label(Token(0, 151645, "<|im_end|>", special=True))
     '⟦<|im_end|>⟧'
     """
-    text = visible(token.text)
-    room = at_most - 2 if token.special else at_most
-    if _half_widths(text) > room:
-        while _half_widths(text) >= room:
-            text = text[:-1]
-        text += "…"
+    text = shortened(visible(token.text), at_most - 2 if token.special else at_most)
     return f"⟦{text}⟧" if token.special else text
+
+
+def shortened(text: str, at_most: int) -> str:
+    """Text cut to so many half-widths, with an ellipsis where something is gone.
+
+    >>> shortened("river", 5), shortened("rivers", 5), shortened("残差流", 5)
+    ('river', 'rive…', '残差…')
+    """
+    if _half_widths(text[: at_most + 1]) <= at_most:
+        return text
+    text = text[:at_most]
+    while _half_widths(text) >= at_most:
+        text = text[:-1]
+    return text + "…"
 
 
 def wrapped(text: str, at_most: int) -> str:

@@ -7,6 +7,7 @@ tooltip too.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,35 +49,51 @@ class HeatmapView:
     token: int | None = None  # position
 
 
-def heatmap_figure(trace: NormTrace, words: Words, palette: Palette, view: HeatmapView) -> go.Figure:
+def heatmap_figure(
+    trace: NormTrace, words: Words, palette: Palette, view: HeatmapView, beside: NormTrace | None = None
+) -> go.Figure:
     """L2 of every token at every site of `trace.depth()`, the first layer at the foot.
 
-    The colour scale is one for the three lines. A cell that is not finite stays empty and has a cross.
+    The colour scale is one for the three lines, and for a trace `beside` that the reader can switch to. A cell that
+    is not finite stays empty and has a cross.
     """
-    sites, tokens = trace.depth(), trace.tokens
-    values = np.stack([site.series(LINES[view.line]) for site in sites]).astype(np.float64)  # [sites, tokens]
+    values = cells_of(trace, view.line)
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.where(np.isfinite(values) & (values > 0), np.log10(values), np.nan)
-    low, high = _colour_range(trace)
-    figure = frame(
-        heatmap_title(trace, words, view.line),
-        palette,
-        height=HEIGHT,
-        left=56,
-        bottom=92,
-        above=50,
-    )
+    low, high = _colour_range([trace] if beside is None else [trace, beside])
+    figure = map_frame(heatmap_title(trace, words, view.line), palette)
     figure.add_heatmap(
         z=logs,
         zmin=low,
         zmax=high,
         colorscale=[list(stop) for stop in palette.sequential(view.line)],
         hoverinfo="skip",
-        xgap=1 if len(tokens) <= _GAPS else 0,
+        xgap=gap(trace),
         colorbar=colour_bar(words.t("figures.heatmap.bar"), _decades(low, high), palette),
     )
-    _cells(figure, trace, values, words)
-    _crosses(figure, values, words, palette)
+    tooltips = None
+    if values.size <= MAX_TOOLTIPS:
+        tooltips = [f"L2 {number(float(value), 4)}" for value in values.ravel()]
+    add_cells(figure, trace, words, values=values, numbers=tooltips, short="figures.heatmap.short_tooltip")
+    add_crosses(figure, ~np.isfinite(values), words, palette)
+    map_axes(figure, trace, words, palette)
+    outline(figure, trace, view, palette)
+    return figure
+
+
+def cells_of(trace: NormTrace, line: str) -> Floats:
+    """L2 of one of `viz.reading.LINES`: [sites of the depth, tokens]."""
+    return np.stack([site.series(LINES[line]) for site in trace.depth()]).astype(np.float64)
+
+
+def map_frame(title: str, palette: Palette) -> go.Figure:
+    """The empty map under its title, escaped."""
+    return frame(title, palette, height=HEIGHT, left=56, bottom=92, above=50)
+
+
+def map_axes(figure: go.Figure, trace: NormTrace, words: Words, palette: Palette) -> None:
+    """Layers upwards, tokens to the right."""
+    sites, tokens = trace.depth(), trace.tokens
     ticks = list(layer_ticks(trace, 8))
     figure.update_yaxes(
         range=[-0.5, len(sites) - 0.5],
@@ -93,8 +110,11 @@ def heatmap_figure(trace: NormTrace, words: Words, palette: Palette, view: Heatm
         tickangle=-90,
         showline=False,
     )
-    _outline(figure, trace, view, palette)
-    return figure
+
+
+def gap(trace: NormTrace) -> int:
+    """Pixels between two columns."""
+    return 1 if len(trace.tokens) <= _GAPS else 0
 
 
 def heatmap_title(trace: NormTrace, words: Words, line: str) -> str:
@@ -148,9 +168,11 @@ def _sinks_title(trace: NormTrace, words: Words) -> str:
     return words.t("figures.heatmap.sinks", n=len(found), tokens=names, factor=number(factor))
 
 
-def _colour_range(trace: NormTrace) -> tuple[float, float]:
+def _colour_range(traces: Sequence[NormTrace]) -> tuple[float, float]:
     """log10 of the least and the most of the three lines, so that switching lines keeps the scale."""
-    everything = np.concatenate([site.series(series) for site in trace.depth() for series in LINES.values()])
+    everything = np.concatenate(
+        [site.series(series) for trace in traces for site in trace.depth() for series in LINES.values()]
+    )
     positive = everything[np.isfinite(everything) & (everything > 0)].astype(np.float64)
     if not positive.size:
         return 0.0, _LEAST_DECADES
@@ -163,18 +185,28 @@ def _decades(low: float, high: float) -> dict[float, str]:
     return {d: number(10.0**d, 1) for d in range(math.ceil(low), math.floor(high) + 1)}
 
 
-def _cells(figure: go.Figure, trace: NormTrace, values: Floats, words: Words) -> None:
+def add_cells(
+    figure: go.Figure,
+    trace: NormTrace,
+    words: Words,
+    *,
+    values: Floats,
+    numbers: Sequence[str] | None,
+    short: str,
+) -> None:
+    """An invisible marker on every cell of `values` [sites, tokens], which takes clicks and tells the cell's place
+    and `numbers`, one text a cell; without these, the label `short` tells the value as customdata."""
     rows, columns = values.shape
     y, x = np.divmod(np.arange(values.size, dtype=np.int32), columns)
     told: dict[str, object]
-    if values.size <= MAX_TOOLTIPS:
+    if numbers is not None:
         tokens = [literal(token_label(token, 48)) for token in trace.tokens]
         places = [words.t("figures.token_place", position=i) for i in range(columns)]
         sites = [site_title(words, site.layer, site.role) for site in trace.depth()]
         if values.size <= _MAX_NAMES:
             sites = [f"{title}<br>{literal(s.name)}" for title, s in zip(sites, trace.depth(), strict=True)]
         tooltips = [
-            f"<b>{tokens[c]}</b><br>{places[c]}<br>{sites[r]}<br>L2 {number(float(values[r, c]), 4)}"
+            f"<b>{tokens[c]}</b><br>{places[c]}<br>{sites[r]}<br>{numbers[r * columns + c]}"
             for r in range(rows)
             for c in range(columns)
         ]
@@ -182,7 +214,7 @@ def _cells(figure: go.Figure, trace: NormTrace, values: Floats, words: Words) ->
     else:
         told = {
             "customdata": values.ravel().astype(np.float32),
-            "hovertemplate": words.t("figures.heatmap.short_tooltip") + "<extra></extra>",
+            "hovertemplate": words.t(short) + "<extra></extra>",
         }
     invisible = {"marker": {"opacity": 0}}
     figure.add_scattergl(
@@ -197,8 +229,9 @@ def _cells(figure: go.Figure, trace: NormTrace, values: Floats, words: Words) ->
     )
 
 
-def _crosses(figure: go.Figure, values: Floats, words: Words, palette: Palette) -> None:
-    rows, columns = np.nonzero(~np.isfinite(values))
+def add_crosses(figure: go.Figure, at: NDArray[np.bool_], words: Words, palette: Palette) -> None:
+    """A cross in every cell of the mask [sites, tokens]."""
+    rows, columns = np.nonzero(at)
     if rows.size:
         figure.add_scattergl(
             x=columns, y=rows, mode="markers", name=words.t("figures.non_finite"), hoverinfo="skip",
@@ -206,7 +239,7 @@ def _crosses(figure: go.Figure, values: Floats, words: Words, palette: Palette) 
         )  # fmt: skip
 
 
-def _outline(figure: go.Figure, trace: NormTrace, view: HeatmapView, palette: Palette) -> None:
+def outline(figure: go.Figure, trace: NormTrace, view: HeatmapView, palette: Palette) -> None:
     """Frames round the chosen layer's rows and the chosen token's column."""
     rows = [i for i, site in enumerate(trace.depth()) if layer_code(site) == view.layer]
     line = {"color": palette.accent, "width": 2}
