@@ -78,6 +78,8 @@ def notices(page: Page, shown: Shown) -> None:
         names = ", ".join(literal(site.name) for site in broken[:_NAMED]) + (
             " …" if len(broken) > _NAMED else ""
         )
-        st.warning(page.t("probe.non_finite", n=len(broken), names=names, dtype=trace.checkpoint.dtype))
+        dtype = trace.checkpoint.dtype
+        advice = "non_finite" if dtype == "float16" else "non_finite_weights"
+        st.warning(page.t(f"probe.{advice}", n=len(broken), names=names, dtype=dtype))
     if any(token.special for token in trace.tokens):
         st.info(page.t("probe.control_tokens"))
