@@ -22,6 +22,7 @@ from model_probe.errors import ProbeError
 from model_probe.passes import input_device, plain, undisturbed
 from model_probe.reduce import Reduced, Store, numbers_of, reduce_rows
 from model_probe.sites import NormSite
+from model_probe.spreading import whole_sites
 from model_probe.tokens import readable_tokens
 from model_probe.trace import NormTrace, SiteTrace, Statistics
 
@@ -43,7 +44,8 @@ def capture(
 
     The prompt is raw text with the tokenizer's own special tokens, no chat template; past
     `max_tokens` it is cut, and the trace's `tokens_cut` says by how many. One capture at a time on a
-    checkpoint: a second one waits. The hooks are gone afterwards, after an error too.
+    checkpoint: a second one waits. The hooks are gone afterwards, after an error too. Of a checkpoint that
+    several processes hold together, all have to run it, and all get the whole trace.
 
     Raises:
         ProbeError: `empty_prompt`, `bad_prompt`, `weights_gone` after the checkpoint was closed, or
@@ -53,7 +55,7 @@ def capture(
     kept = ids[:max_tokens]
     if progress:
         progress("capture")
-    with checkpoint.lock, record_sites(checkpoint) as records:
+    with checkpoint.lock, record_sites(checkpoint, progress) as records:
         forward(checkpoint, kept)
     if not records:
         raise ProbeError("no_sites_ran")
@@ -61,7 +63,7 @@ def capture(
         checkpoint=replace(checkpoint.info, recorded_at=now()),
         prompt=prompt,
         tokens=readable_tokens(checkpoint.tokenizer, kept),
-        sites=site_traces(records, len(kept)),
+        sites=whole_sites(checkpoint.model, site_traces(records, len(kept))),
         tokens_cut=len(ids) - len(kept),
     )
 
@@ -96,8 +98,10 @@ def forward(checkpoint: Checkpoint, ids: list[int]) -> Any:
 
 
 @contextmanager
-def record_sites(checkpoint: Checkpoint) -> Iterator[list[SiteRecord]]:
+def record_sites(checkpoint: Checkpoint, progress: Progress | None = None) -> Iterator[list[SiteRecord]]:
     """Hooks on every norm site while the block runs; the list fills in the order of the calls.
+
+    `progress` is told of each norm, and may end the pass there.
 
     A compiled model runs eagerly meanwhile, one in training in evaluation mode.
 
@@ -107,7 +111,8 @@ def record_sites(checkpoint: Checkpoint) -> Iterator[list[SiteRecord]]:
     by_name = {site.name: site for site in checkpoint.sites}
     records: list[SiteRecord] = []
     calls: dict[str, int] = {}
-    store = Store(calls=len(checkpoint.sites))
+    expected = len(checkpoint.sites)
+    store = Store(calls=expected)
 
     def on_norm(name: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
@@ -116,6 +121,8 @@ def record_sites(checkpoint: Checkpoint) -> Iterator[list[SiteRecord]]:
             site = by_name.get(full) or replace(by_name[name], name=full)
             x = next(a for a in (*args, *kwargs.values()) if isinstance(a, Tensor) and a.is_floating_point())
             records.append(SiteRecord(site, reduce_rows(x, output, store=store)))
+            if progress:
+                progress("capture", len(records) / expected)
 
         return hook
 

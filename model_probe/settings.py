@@ -73,10 +73,10 @@ def _value(name: str, text: str, default: object) -> object:
         return text
     least, most = TOKENS if name == "prompt_tokens" else (1, 100_000)
     try:
-        number = type(default)(text)  # type: ignore[call-arg]  # int or float
+        number = int(text) if isinstance(default, int) else float(text)
     except ValueError:
-        number = None
-    if number is None or not least <= number <= most:
+        number = 0
+    if not least <= number <= most:
         raise _bad(name, text, f"a number from {least} to {most}")
     return number
 

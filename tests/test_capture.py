@@ -11,6 +11,7 @@ from watch import watched_calls
 
 from model_probe import ProbeError, capture, open_checkpoint
 from model_probe.capturing import forward, record_sites, token_ids
+from model_probe.progress import Cancelled
 from model_probe.reduce import Reduced, _reduce_there, reduce_rows
 from model_probe.summaries import summarize
 from model_probe.trace_files import read_trace, to_json
@@ -240,6 +241,21 @@ def test_no_hook_is_left_after_an_error_either(qwen):
         assert hooks(qwen.model)
         raise RuntimeError("stop")
     assert not hooks(qwen.model)
+
+
+def test_a_pass_tells_of_each_norm_and_can_be_ended_there(qwen):
+    told = []
+
+    def tell(stage, done=None, detail=""):
+        told.append((stage, done))
+        if done == 1.0:
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        capture(qwen, PROMPT, progress=tell)
+    assert [done for _, done in told] == [None, *((i + 1) / len(qwen.sites) for i in range(len(qwen.sites)))]
+    assert not hooks(qwen.model)
+    assert capture(qwen, PROMPT).sites  # usable as before
 
 
 def test_two_captures_at_once_wait_for_each_other(qwen):

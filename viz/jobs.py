@@ -19,6 +19,7 @@ from model_probe.progress import Cancelled, Progress
 
 Result = TypeVar("Result")
 
+NOTED: Final = ("unreachable", "fallback")  # stages that say something and pass at once
 GONE_SECONDS: Final = 5.0  # who waits for a shared job looks oftener than this
 _LOOK_SECONDS: Final = 0.2  # between two looks at the queue
 
@@ -44,7 +45,7 @@ class Job(Generic[Result]):
 
     def __init__(self, work: Callable[[Progress], Result]) -> None:
         self.told = Told("begin")
-        self.given_up: list[str] = []  # sources that did not answer, with why
+        self.notes: list[Told] = []  # of NOTED, which a reader is to keep in sight
         self._work = work
         self._result: Result | None = None
         self._error: BaseException | None = None
@@ -59,8 +60,8 @@ class Job(Generic[Result]):
             self._error = error
 
     def _tell(self, stage: str, done: float | None = None, detail: str = "") -> None:
-        if stage == "unreachable":
-            self.given_up.append(detail)
+        if stage in NOTED:
+            self.notes.append(Told(stage, None, detail))
         if self._stopping:
             raise Cancelled
         self.told = Told(stage, done, detail)

@@ -257,7 +257,7 @@ def show_progress(current: Job[Any], words: Words, *, look: Callable[[], None] |
     `look` is called at each look.
     """
     with st.status(words.t("progress.begin"), expanded=True) as status:
-        bar, given_up = st.empty(), st.empty()
+        bar, notes = st.empty(), st.empty()
         told = None
         while not current.wait(_LOOK_SECONDS):
             if look is not None:
@@ -271,8 +271,13 @@ def show_progress(current: Job[Any], words: Words, *, look: Callable[[], None] |
                 bar.empty()
             else:
                 bar.progress(min(max(told.done, 0.0), 1.0))
-            if current.given_up:
-                given_up.caption("  \n".join(literal(source) for source in current.given_up))
+            if current.notes:
+                notes.caption(
+                    "  \n".join(
+                        words.t(f"progress.{note.stage}", detail=literal(note.detail))
+                        for note in current.notes
+                    )
+                )
 
 
 def failure(words: Words) -> str | None:
