@@ -20,6 +20,7 @@ from model_probe.catalog import CONVERTED, PROVENANCE
 from model_probe.errors import ProbeError
 from model_probe.folders import is_whole
 from model_probe.gguf_file import GgufHeader, read_gguf_header
+from model_probe.gguf_norms import check_norms
 from model_probe.progress import Progress, silent
 from model_probe.storage import cache_dir, disk_errors, making, publish, remembered_sha256, require_space
 
@@ -35,7 +36,8 @@ def convert(gguf: Path, progress: Progress | None = None) -> Path:
 
     Raises:
         ProbeError: `not_found`, `unreadable`, `bad_gguf`, `gguf_architecture`, `disk_full`,
-            `cache_unwritable`, or `load_failed` for anything else that transformers says.
+            `cache_unwritable`, `gguf_norm_differs` or `gguf_norm_lost` where transformers reads a norm
+            wrongly, those of `discover`, or `load_failed` for anything else that transformers says.
     """
     progress = progress or silent
     header = read_gguf_header(gguf)
@@ -48,27 +50,31 @@ def convert(gguf: Path, progress: Progress | None = None) -> Path:
             needed = header.parameters * BYTES_A_PARAMETER + _ROOM
             require_space(needed)
             with disk_errors(needed):
-                _convert(gguf, scratch, progress)
+                _convert(gguf, header, scratch, progress)
                 _note_provenance(gguf, header, digest, scratch)
                 publish(scratch, target)
     return target
 
 
 def _check_architecture(gguf: Path, header: GgufHeader) -> None:
-    """Refuse what transformers has no table for, before it reads the whole file to say so."""
+    """Refuse what neither of transformers' readers has a table for, before it reads the whole file to say so."""
+    from transformers.integrations.gguf import GGUF_ARCHS
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
     def plain(name: str) -> str:  # llama.cpp's "qwen2moe" and "gpt-oss" are "qwen2_moe", "gpt_oss"
         return name.replace("-", "").replace("_", "")
 
-    if plain(header.architecture) not in {plain(name) for name in GGUF_SUPPORTED_ARCHITECTURES}:
+    if plain(header.architecture) not in {
+        plain(name) for name in (*GGUF_SUPPORTED_ARCHITECTURES, *GGUF_ARCHS)
+    }:
         raise ProbeError("gguf_architecture", path=gguf, architecture=header.architecture)
 
 
-def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
+def _convert(gguf: Path, header: GgufHeader, folder: Path, progress: Progress) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
+    from model_probe.discovery import discover
     from model_probe.loading import quiet, refuse_missing, translated
 
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
@@ -85,6 +91,8 @@ def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
         )
         model, report = pair
         refuse_missing(gguf, report)
+        progress("discover")
+        check_norms(gguf, header, discover(model.eval().requires_grad_(False)))
         progress("save")
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

@@ -17,6 +17,8 @@ SENTENCES: dict[str, str] = {
     "adapter_only": "{path} holds an adapter only; open the base checkpoint, or merge the adapter into it first.",
     "bad_gguf": "{path} is not a whole GGUF file ({reason}).",
     "gguf_architecture": "{path} is a GGUF file of the architecture {architecture!r}, which transformers cannot convert.",
+    "gguf_norm_differs": "transformers reads the norm {name} otherwise than {path} stores it (off by {off} of its largest gain), so every number would be wrong; a safetensors version may be right.",
+    "gguf_norm_lost": "{path} stores the norm {name}, which transformers leaves out of the model, so every number would be wrong; a safetensors version may be right.",
     "unknown_architecture": "{path} is of the architecture {architecture!r}, which this version of transformers does not know.",
     "not_causal": "{path} is of the architecture {architecture!r}, which is not a causal language model.",
     "pass_failed": "{architecture} cannot be run on token ids alone ({reason}), so its norms cannot be found.",

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from model_probe.errors import ProbeError
 
 MAGIC: Final = b"GGUF"
@@ -26,6 +29,15 @@ _ARRAY: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
+class StoredVector:
+    """Where a tensor of one dimension lies in the file."""
+
+    kind: int  # GGMLQuantizationType
+    begin: int  # bytes from the begin of the file
+    length: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
 class GgufHeader:
     """What a GGUF file says of itself."""
 
@@ -34,6 +46,7 @@ class GgufHeader:
     tensors: int
     parameters: int  # elements of all tensors
     splits: int  # files that the checkpoint consists of
+    vectors: dict[str, StoredVector]  # the tensors of one dimension by name: norms and biases
 
 
 def read_gguf_header(path: Path) -> GgufHeader:
@@ -50,6 +63,24 @@ def read_gguf_header(path: Path) -> GgufHeader:
         raise ProbeError("not_found", path=path) from None
     except OSError as error:
         raise ProbeError("unreadable", path=path, reason=error.strerror) from None
+
+
+def read_vector(path: Path, vector: StoredVector) -> NDArray[np.float32]:
+    """The numbers of one of a header's vectors, dequantized where it is stored so.
+
+    Raises:
+        ProbeError: `unreadable`.
+    """
+    from gguf.constants import GGMLQuantizationType
+    from gguf.quants import dequantize
+
+    try:
+        raw = np.fromfile(path, np.uint8, vector.length, offset=vector.begin)
+    except OSError as error:
+        raise ProbeError("unreadable", path=path, reason=error.strerror) from None
+    plain = {GGMLQuantizationType.F32: np.float32, GGMLQuantizationType.F16: np.float16}
+    kind = GGMLQuantizationType(vector.kind)
+    return dequantize(raw.view(plain.get(kind, np.uint8)), kind).astype(np.float32)
 
 
 class _Reader:
@@ -71,7 +102,7 @@ class _Reader:
         for _ in range(entries):
             key = self.string()
             metadata[key] = self.value(self.number("I"))
-        parameters, end = self.tensor_ends(tensors)
+        parameters, end, vectors = self.tensor_ends(tensors)
         alignment = metadata.get("general.alignment", _ALIGNMENT)
         if not isinstance(alignment, int) or alignment < 1:
             raise self.bad(f"its alignment is {alignment}")
@@ -84,13 +115,19 @@ class _Reader:
         splits = metadata.get("split.count", 1)
         if splits > 1:
             raise self.bad(f"it is one of {splits} parts; merge them first")
-        return GgufHeader(architecture, _quantization(metadata), tensors, parameters, int(splits))
+        placed = {
+            name: StoredVector(kind, start + offset, length)
+            for name, (kind, offset, length) in vectors.items()
+        }
+        return GgufHeader(architecture, _quantization(metadata), tensors, parameters, int(splits), placed)
 
-    def tensor_ends(self, tensors: int) -> tuple[int, int]:
-        """(elements of all tensors, bytes from the first tensor's begin to the last one's end)."""
+    def tensor_ends(self, tensors: int) -> tuple[int, int, dict[str, tuple[int, int, int]]]:
+        """Elements of all tensors; bytes from the first one's begin to the last one's end; of those of one
+        dimension, by name, the type, the offset and the length in bytes."""
         from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
         parameters = end = 0
+        vectors: dict[str, tuple[int, int, int]] = {}
         for _ in range(tensors):
             name = self.string()
             dimensions = self.number("I")
@@ -103,8 +140,11 @@ class _Reader:
             except (ValueError, KeyError):
                 raise self.bad(f"the tensor {name[:60]!r} is of an unknown type, {kind}") from None
             parameters += elements
-            end = max(end, offset + math.ceil(elements / block) * block_bytes)
-        return parameters, end
+            length = math.ceil(elements / block) * block_bytes
+            end = max(end, offset + length)
+            if dimensions == 1:
+                vectors[name] = (kind, offset, length)
+        return parameters, end, vectors
 
     def value(self, kind: int) -> Any:
         """A metadata value; of an array only that it was there, None."""

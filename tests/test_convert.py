@@ -15,6 +15,7 @@ import pytest
 import tiny
 import torch
 
+from model_probe import capture, open_checkpoint
 from model_probe import convert as module
 from model_probe.convert import convert
 from model_probe.errors import ProbeError
@@ -81,7 +82,13 @@ def test_converted_equals_the_model_bit_for_bit(empty_caches: Path, tmp_path: Pa
     stages: list[str] = []
     folder = convert(path, lambda stage, done=None, detail="": stages.append(stage))
     assert folder == empty_caches / "converted" / sha256(path)
-    assert list(dict.fromkeys(stages)) == ["verify", "convert_tokenizer", "convert_weights", "save"]
+    assert list(dict.fromkeys(stages)) == [
+        "verify",
+        "convert_tokenizer",
+        "convert_weights",
+        "discover",
+        "save",
+    ]
     source = dict(gguf_files.source("qwen3").named_parameters())
     stored = tiny.tensors(folder)
     assert stored.keys() == source.keys()
@@ -181,3 +188,64 @@ def test_transformers_bar_is_put_back(empty_caches: Path, tmp_path: Path) -> Non
     before = reader.tqdm
     convert(gguf_files.write_gguf(tmp_path / "a.gguf"))
     assert reader.tqdm is before
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", *gguf_files.ONE_PLUS_WEIGHT])
+def test_a_gguf_file_and_safetensors_of_one_model_give_equal_traces(
+    empty_caches: Path, tmp_path: Path, architecture: str
+) -> None:
+    path = gguf_files.write_gguf(tmp_path / "a.gguf", architecture)
+    tiny.save(gguf_files.source(architecture), tmp_path / "safetensors")
+    for file in convert(path).glob("tokenizer*"):  # the text must not be cut otherwise
+        shutil.copy(file, tmp_path / "safetensors")
+    of_gguf, of_safetensors = (
+        capture(open_checkpoint(place, device="cpu", dtype="float32"), "The river flows softly.")
+        for place in (path, tmp_path / "safetensors")
+    )
+    assert of_gguf.checkpoint.source == "a.gguf"
+    assert of_gguf.tokens == of_safetensors.tokens
+    assert len(of_gguf.sites) >= 8
+    for here, there in zip(of_gguf.sites, of_safetensors.sites, strict=True):
+        for name in ("name", "layer", "role", "gain_convention", "gain", "size", "heads"):
+            assert getattr(here, name) == getattr(there, name), here.name
+        for ours, theirs in ((here.input, there.input), (here.output, there.output)):
+            for figure in ("l2", "mean", "std", "abs_max"):
+                np.testing.assert_array_equal(getattr(ours, figure), getattr(theirs, figure), here.name)
+        np.testing.assert_array_equal(here.normalized_l2, there.normalized_l2)
+    ungated = {site.gain_convention for site in of_gguf.sites if site.role != "gated"}
+    assert ungated == {"one_plus_weight" if architecture in gguf_files.ONE_PLUS_WEIGHT else "weight"}
+
+
+@pytest.mark.parametrize("architecture", ["gemma3", "qwen3_5"])  # transformers has a reader for each
+def test_a_norm_that_transformers_reads_wrongly_is_said_and_leaves_nothing(
+    empty_caches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, architecture: str
+) -> None:
+    from transformers import modeling_gguf_pytorch_utils as reader
+    from transformers.integrations.gguf import gguf_conversion_mapping as other_reader
+
+    def keeps_the_one(self, tensors, source_patterns, target_patterns, **_):
+        (tensor,) = (t[0] if isinstance(t, list) else t for t in tensors.values())
+        return {target_patterns[0]: tensor}
+
+    monkeypatch.setitem(reader.TENSOR_PROCESSORS, "gemma3", reader.TensorProcessor)
+    monkeypatch.setattr(other_reader.SubtractOne, "convert", keeps_the_one)
+    with pytest.raises(ProbeError) as caught:
+        convert(gguf_files.write_gguf(tmp_path / "a.gguf", architecture))
+    assert caught.value.code == "gguf_norm_differs"
+    assert caught.value.fields["name"] == "model.layers.0.input_layernorm"
+    assert list((empty_caches / "converted").iterdir()) == []
+
+
+def test_a_norm_that_transformers_leaves_out_is_said(empty_caches: Path, tmp_path: Path) -> None:
+    name = "blk.1.attn_q_norm.weight"
+    path = gguf_files.write_gguf(tmp_path / "a.gguf", "qwen2", besides={name: torch.full((8,), 0.5)})
+    with pytest.raises(ProbeError) as caught:
+        convert(path)
+    assert (caught.value.code, caught.value.fields["name"]) == ("gguf_norm_lost", name)
+
+
+def test_what_stands_besides_the_layers_of_the_model_is_not_missed(
+    empty_caches: Path, tmp_path: Path
+) -> None:
+    further = {"blk.2.nextn.enorm.weight": torch.ones(32)}  # predicts the token after the next
+    convert(gguf_files.write_gguf(tmp_path / "a.gguf", "qwen2", besides=further))
