@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viz.text import (
+    END_OF_ISOLATE,
+    ISOLATE,
     LANGUAGES,
     NOT_A_NUMBER,
     PLURAL_CATEGORIES,
@@ -20,6 +22,7 @@ from viz.text import (
     THIN_SPACE,
     WORD_JOINER,
     Words,
+    inked,
     literal,
     number,
     words,
@@ -130,9 +133,11 @@ def test_literal_escapes_every_mark_and_loses_nothing(text: str) -> None:
     escaped = literal(text)
     # no mark of ASCII punctuation is left without its backslash
     assert not re.search(r"(?<!\\)(?:\\\\)*[^\w\s\\\x80-\U0010ffff\x00-\x1f\x7f]", escaped)
-    shown = re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", escaped).replace(WORD_JOINER, "").replace("\u00a0", " ")
-    plain = text.replace("\n", "⏎").replace("\r", "␍").replace("\t", "⇥")
-    assert shown == plain.replace(WORD_JOINER, "").replace("\u00a0", " ")
+    shown = re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", escaped).replace("\u00a0", " ")
+    for added in (WORD_JOINER, ISOLATE, END_OF_ISOLATE):
+        shown = shown.replace(added, "")
+    wanted = inked(text.replace("\n", "⏎").replace("\r", "␍").replace("\t", "⇥"))
+    assert shown == wanted.replace("\u00a0", " ")
 
 
 @pytest.mark.parametrize(

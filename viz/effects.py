@@ -17,7 +17,7 @@ from model_probe.outcome import Outcome
 from model_probe.trace import ROLES, Token
 from viz.figures.base import token_label
 from viz.tables import number_table
-from viz.text import Words, number
+from viz.text import Words, isolated, number
 
 TOO_FAR: Final = 1e-3  # nats of mean KL: below it nothing but rounding has changed
 _HOLDS, _BREAKS = 3.0, 100.0  # times the untouched perplexity
@@ -186,7 +186,9 @@ def next_token(outcome: Outcome, words: Words) -> str:
     if not outcome.top:
         return words.t("release.no_number")
     best = outcome.top[0]
-    return words.t("release.token_share", token=best_label(outcome), share=number(best.probability, 2))
+    return words.t(
+        "release.token_share", token=isolated(best_label(outcome)), share=number(best.probability, 2)
+    )
 
 
 def best_label(outcome: Outcome) -> str:
@@ -227,7 +229,7 @@ def top_table(untouched: Outcome, changed: Outcome, words: Words) -> str:
         cells = [
             words.t(
                 "release.token_share",
-                token=_label(each.top[place].id, each.top[place].text),
+                token=isolated(_label(each.top[place].id, each.top[place].text)),
                 share=number(each.top[place].probability, 2),
             )
             if place < len(each.top)

@@ -15,6 +15,7 @@ the page it leads to. Streamlit's own menu is hidden, as its links would lose bo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +24,12 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
+from model_probe.errors import ProbeError
+from model_probe.settings import settings
 from viz import address
 from viz.book import DEFAULT, SECTIONS, PageEntry, entry, neighbours, open_pages
 from viz.markup import marked_up
-from viz.text import LANGUAGES, Words, words
+from viz.text import LANGUAGES, Words, literal, words
 from viz.theme import Mode, Palette, palette
 
 if TYPE_CHECKING:
@@ -37,6 +40,8 @@ _ROUTED: Final = "shell.routed"
 _RESTARTED: Final = "shell.restarted"
 _BROWSER: Final = "shell.browser"
 _VISITED: Final = "shell.visited"  # stems of the pages opened in this session
+_LONGEST_CODE: Final = 1000  # characters of a choice that a browser sends
+_LOG: Final = logging.getLogger(__name__)
 _LANGUAGE_TAGS: Final = {"zh": "zh-Hans", "en": "en"}
 
 _STYLE: Final = "\n".join(
@@ -158,6 +163,14 @@ def open_page(stem: str) -> Page:
     st.html(f"<style>{page.palette.css_variables()}\n{_STYLE}</style>")
     _header(page)
     st.title(page.t(f"{stem}.title"), anchor=False)
+    try:
+        settings()
+    except ProbeError as error:  # the operator's mistake: told in a sentence, in the log too
+        _LOG.error("%s", error)
+        st.error(
+            page.t(f"errors.{error.code}", **{name: literal(str(v)) for name, v in error.fields.items()})
+        )
+        st.stop()
     return page
 
 
@@ -218,13 +231,23 @@ def _header(page: Page) -> None:
                 _languages(page)
 
 
-def _visit(link: Mapping[str, object], reader: Words) -> None:
-    """Follows a link of the prose: a page's stem and its choices, as the address would name them."""
+def _visit(link: object, reader: Words) -> None:
+    """Follows a link of the prose: a page's stem and its choices, as the address would name them.
+
+    Nothing happens where a browser sends something else.
+    """
+    if not isinstance(link, Mapping):
+        return
     stem, choices = link.get("page"), link.get("choices")
     known = {page.stem: page for page in open_pages()}
     if isinstance(stem, str) and stem in known and isinstance(choices, Mapping):
-        query = {str(name): str(code) for name, code in choices.items()}
+        query = {name: code for name, code in choices.items() if _may_be_in_an_address(name, code)}
         st.switch_page(_streamlit_page(known[stem], reader), query_params=query)
+
+
+def _may_be_in_an_address(*parts: object) -> bool:
+    """Whether these are short texts that can be encoded, as half a surrogate pair cannot."""
+    return all(isinstance(part, str) and len(part) <= _LONGEST_CODE and part.isprintable() for part in parts)
 
 
 def _contents(page: Page) -> None:

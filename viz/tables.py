@@ -18,7 +18,7 @@ from model_probe.trace import NormTrace, SiteTrace
 from viz.compare import Pair
 from viz.figures.base import token_label
 from viz.reading import LINES, Reading
-from viz.text import NOT_A_NUMBER, Words, number
+from viz.text import NOT_A_NUMBER, Words, isolated, number
 
 LATER_LAYER: Final = 22  # near the end of the recorded checkpoint's 24
 _FIGURES: Final = ("l2", "rms", "mean", "std", "abs_max")  # of the input and of the output, in this order
@@ -197,7 +197,7 @@ def read_as(trace: NormTrace, words: Words, reading: Reading) -> str:
         if reading.token >= len(trace.tokens):  # of another prompt than the one it was chosen in
             return words.t("compare.table.no_token", position=reading.token)
         token = trace.tokens[reading.token]
-        return words.t("tables.of_token", token=token_label(token), position=token.position)
+        return words.t("tables.of_token", token=isolated(token_label(token)), position=token.position)
     over = "tables.without_sinks" if reading.sinks == "left_out" else "tables.of_all"
     return words.t(over, statistic=words.t(f"common.statistic.{reading.statistic}"), n=len(trace.tokens))
 

@@ -24,6 +24,7 @@ import math
 import re
 import string
 import tomllib
+import unicodedata
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -46,7 +47,14 @@ _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸
 _WIDE: Final = r"\u2e80-\u9fff\uff00-\uffef“”‘’…—"
 _GAP_IN_CHINESE: Final = re.compile(rf"(?<=[{_WIDE}])\n *(?=[{_WIDE}:*\[$`])|(?<=[*\]$`)])\n *(?=[{_WIDE}])")
 WORD_JOINER: Final = "\u2060"
+ISOLATE: Final = "\u2068"  # what follows is laid out on its own, in the direction of its first letter
+END_OF_ISOLATE: Final = "\u2069"
 _VISIBLE: Final = str.maketrans({"\n": "⏎", "\r": "␍", "\t": "⇥"})
+_INKLESS: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})  # categories that draw nothing of their own
+_JOINERS: Final = "\u200c\u200d"  # part of how Persian, Hindi and emoji are written; they move nothing
+_BLANKS: Final = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"  # called letters, and as empty
+_RIGHT_TO_LEFT: Final = frozenset({"R", "AL", "AN"})
+_INVISIBLE: Final = str.maketrans(dict.fromkeys((WORD_JOINER, ISOLATE, END_OF_ISOLATE)))
 _LOST_SPACE: Final = re.compile(r"^ | $|(?<= ) ")
 # Between these two halves: ":" and a name, the marks of an arrow or a comparison, "http" and ":", "www" and
 # ".", a mailbox and "@".
@@ -153,23 +161,53 @@ def literal(text: str) -> str:
 
     Every ASCII punctuation mark is escaped: tags, links, emphasis, `$`, `|`, backticks, directives. What
     Streamlit replaces after parsing, where an escape is forgotten (`:emoji:`, `->`, bare addresses), is broken
-    by a word joiner, which has no width. Line breaks and tabs are drawn as ⏎ and ⇥, and no space is lost.
+    by a word joiner, which has no width. Line breaks and tabs are drawn as ⏎ and ⇥, and no space is lost. What
+    draws nothing or turns the text around it is named, and right-to-left text keeps to itself.
 
     >>> literal("<b>$x$</b>")
     '\\\\<b\\\\>\\\\$x\\\\$\\\\<\\\\/b\\\\>'
     """
-    joined = _REPLACED_AFTER_PARSING.sub(WORD_JOINER, text)
-    escaped = _ASCII_PUNCTUATION.sub(r"\\\1", joined.translate(_VISIBLE))
-    return _LOST_SPACE.sub("\u00a0", escaped)
+    joined = _REPLACED_AFTER_PARSING.sub(WORD_JOINER, inked(text.translate(_VISIBLE)))
+    escaped = _ASCII_PUNCTUATION.sub(r"\\\1", joined)
+    return isolated(_LOST_SPACE.sub("\u00a0", escaped))
+
+
+def inked(text: str) -> str:
+    """Text with a name in place of what draws nothing: control characters, zero-width ones, lone surrogates, marks
+    and overrides of direction.
+
+    >>> inked("a\\u202eb\\x1b[2J"), inked("a\\u200db")
+    ('a<U+202E>b<U+001B>[2J', 'a\\u200db')
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if has_ink(c) or c in _JOINERS else f"<U+{ord(c):04X}>" for c in text)
+
+
+def isolated(text: str) -> str:
+    """Text without marks of direction (`inked`), so that its right-to-left letters move nothing around it.
+
+    >>> isolated("river"), isolated("שלום") == ISOLATE + "שלום" + END_OF_ISOLATE
+    ('river', True)
+    """
+    if not any(unicodedata.bidirectional(c) in _RIGHT_TO_LEFT for c in text):
+        return text
+    return f"{ISOLATE}{text}{END_OF_ISOLATE}"
+
+
+def has_ink(c: str) -> bool:
+    """Whether a character draws something, or is a space: not what is invisible, unpaired or no character at all."""
+    is_no_character = 0xFDD0 <= ord(c) <= 0xFDEF or ord(c) & 0xFFFE == 0xFFFE
+    return not (is_no_character or c in _BLANKS or unicodedata.category(c) in _INKLESS)
 
 
 def plain(markdown: str) -> str:
-    """What `literal` escaped, as it was: for where text is not read as Markdown.
+    """What `literal` escaped, unescaped: for where text is not read as Markdown.
 
     >>> plain(literal("<b>$x$</b>"))
     '<b>$x$</b>'
     """
-    return re.sub(rf"\\([{re.escape(string.punctuation)}])", r"\1", markdown.replace(WORD_JOINER, ""))
+    return re.sub(rf"\\([{re.escape(string.punctuation)}])", r"\1", markdown.translate(_INVISIBLE))
 
 
 def number(value: float, digits: int = 3) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import plotly.graph_objects as go
 
 from model_probe.trace import Token
-from viz.text import Words
+from viz.text import Words, has_ink, inked, isolated
 from viz.theme import FONT_STACK, Palette
 
 LABEL_SIZE: Final = 13
@@ -32,12 +32,13 @@ _PLOTLY_SPECIAL: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", 
 
 
 def literal(text: str) -> str:
-    """Text that plotly draws letter for letter: no tags, no MathJax, no %{…} template.
+    """Text that plotly draws letter for letter: no tags, no MathJax, no %{…} template; nothing in it is invisible or
+    turns what stands around it around.
 
     >>> literal("<b>$x$</b>")
     '&lt;b&gt;&#36;x&#36;&lt;/b&gt;'
     """
-    return text.translate(_PLOTLY_SPECIAL)
+    return isolated(inked(text).translate(_PLOTLY_SPECIAL))
 
 
 def unescaped(text: str) -> str:
@@ -51,7 +52,7 @@ def visible(text: str) -> str:
     >>> visible(" river\\n"), visible("a\\u200db")
     ('␣river⏎', 'a<U+200D>b')
     """
-    return "".join(_VISIBLE.get(c) or (c if _has_ink(c) else f"<U+{ord(c):04X}>") for c in text)
+    return "".join(_VISIBLE.get(c) or (c if _is_seen(c) else f"<U+{ord(c):04X}>") for c in text)
 
 
 def token_label(token: Token, at_most: int = TOKEN_CHARS) -> str:
@@ -121,17 +122,8 @@ def _ends_well(line: str, following: str) -> bool:
     return line[-1:] in "，。；：,.;:" or following[0] == " "
 
 
-def _has_ink(c: str) -> bool:
-    return unicodedata.category(c) not in (
-        "Cc",
-        "Cf",
-        "Cs",
-        "Co",
-        "Cn",
-        "Zs",
-        "Zl",
-        "Zp",
-    )
+def _is_seen(c: str) -> bool:
+    return has_ink(c) and unicodedata.category(c) not in ("Cn", "Zs")
 
 
 def frame(
