@@ -12,6 +12,7 @@ import streamlit as st
 from model_probe.code_results import CodeResults, load_code_results
 from model_probe.errors import ProbeError
 from model_probe.progress import Cancelled, Progress
+from model_probe.settings import settings
 from viz import measure
 from viz.jobs import Job
 from viz.provenance import Origin
@@ -88,7 +89,13 @@ def follow(page: Page) -> None:
 
 def _start() -> None:
     st.session_state.pop(_FAILURE, None)
-    turns = measure.turns()
+    turns, limits = measure.turns(), settings()
+    if st.session_state.get(_JOB) is not None:
+        return
+    if not limits.live or len(turns) >= limits.queue:
+        full = ProbeError("queue_full", n=len(turns))
+        st.session_state[_FAILURE] = full if limits.live else ProbeError("switched_off")
+        return
     open_ = measure.opener() if measure.chosen() is not None else None
 
     def work(progress: Progress) -> CodeResults:

@@ -195,13 +195,18 @@ class TooSlow(Cancelled):
     """Work took longer than it was given."""
 
 
-def within(seconds: float, progress: Progress) -> Progress:
-    """The progress of work that is stopped with TooSlow at its first word after so many seconds from now."""
-    until = time.monotonic() + seconds
+class Within:
+    """The progress of work that is stopped with TooSlow at its first word after so many seconds from its start."""
 
-    def tell(stage: str, done: float | None = None, detail: str = "") -> None:
-        if time.monotonic() > until:
+    def __init__(self, seconds: float, progress: Progress) -> None:
+        self._seconds, self._progress = seconds, progress
+        self.start()
+
+    def start(self) -> None:
+        """The seconds count from now on."""
+        self._until = time.monotonic() + self._seconds
+
+    def __call__(self, stage: str, done: float | None = None, detail: str = "") -> None:
+        if time.monotonic() > self._until:
             raise TooSlow
-        progress(stage, done, detail)
-
-    return tell
+        self._progress(stage, done, detail)

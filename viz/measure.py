@@ -26,7 +26,7 @@ from model_probe.settings import Settings, settings
 from model_probe.sites import NormSite
 from model_probe.trace import SERIES, CheckpointInfo, NormTrace
 from viz.address import Choice, remembered
-from viz.jobs import Job, Shared, TooSlow, Turns, within
+from viz.jobs import Job, Shared, TooSlow, Turns, Within
 from viz.offers import Offer, here, offers
 from viz.text import Words, literal
 
@@ -317,7 +317,7 @@ def _fact(value: object) -> str:
 def _measure(bench: Bench, offer: Offer, prompt: str, progress: Progress) -> Measured:
     allowed = settings()
     with bench.turns.take(progress):
-        timed = within(allowed.run_seconds, progress)
+        timed = Within(allowed.run_seconds, progress)
         checkpoint = _opened(bench, offer, timed)
         trace = _known(bench, offer, prompt, allowed)
         if trace is None:

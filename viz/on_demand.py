@@ -12,22 +12,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import streamlit as st
 
 from model_probe.errors import ProbeError
 from model_probe.progress import Cancelled, Progress
+from model_probe.settings import settings
 from viz import measure
-from viz.jobs import Job
+from viz.jobs import Job, TooSlow, Within
 from viz.shell import Page
 from viz.text import literal
 
 Result = TypeVar("Result")
 Turn = Callable[[], AbstractContextManager[None]]
+Switch = Literal["live", "training"]  # of model_probe.settings
 
 REFRESH_SECONDS: Final = 0.5  # between two looks at work that goes on
 ABANDONED_SECONDS: Final = 120.0
@@ -41,6 +43,7 @@ class OnDemand(Generic[Result]):
     name: str  # of the work; several may be on a page
     work: Callable[[Progress, Turn], Result]  # in a thread: no Streamlit in it
     keep: Callable[[Result], None]  # in the page's script, when it has ended
+    switch: Switch = "training"  # of the operator's, that it goes by
 
 
 @dataclass(slots=True)
@@ -66,6 +69,9 @@ def run_button(
 
     `above` draws what grows with the work, over the button: again with each look.
     """
+    if not allowed(asked.switch):
+        st.caption(page.t("errors.switched_off"))
+        return
     state = _state(page, asked.name)
     watching = state.job is not None
     draw = st.fragment(_drawn, run_every=REFRESH_SECONDS if watching else None)
@@ -115,7 +121,10 @@ def _drawn(
 def _begin(state: _State, asked: OnDemand[Any]) -> None:
     if state.job is not None:
         return
-    turns = measure.turns()
+    turns, limits = measure.turns(), settings()
+    if len(turns) >= limits.queue:
+        state.error = ProbeError("queue_full", n=len(turns))
+        return
     state.error, state.stopped, state.looked = None, False, time.monotonic()
 
     def work(progress: Progress) -> Any:
@@ -124,9 +133,24 @@ def _begin(state: _State, asked: OnDemand[Any]) -> None:
                 raise Cancelled
             progress(stage, done, detail)
 
-        return asked.work(watched, lambda: turns.take(watched))
+        if asked.switch == "training":  # of bounded size
+            return asked.work(watched, lambda: turns.take(watched))
+        timed = Within(limits.run_seconds, watched)
+
+        @contextmanager
+        def turn() -> Iterator[None]:
+            with turns.take(watched):
+                timed.start()
+                yield
+
+        return asked.work(timed, turn)
 
     state.job = Job(work)
+
+
+def allowed(switch: Switch) -> bool:
+    """Whether the operator lets visitors do what the switch is for."""
+    return bool(getattr(settings(), switch))
 
 
 def _settle(state: _State, asked: OnDemand[Any]) -> None:
@@ -135,6 +159,8 @@ def _settle(state: _State, asked: OnDemand[Any]) -> None:
         return
     try:
         asked.keep(job.result())
+    except TooSlow:
+        state.error = ProbeError("too_slow", seconds=round(settings().run_seconds))
     except Cancelled:
         state.stopped = True
     except Exception as error:  # noqa: BLE001 - the reader gets a sentence, the log the traceback

@@ -163,7 +163,7 @@ def live_run(experiment: str) -> OnDemand[None]:
                 else:
                     results[experiment].by_code[code] = outcome
 
-    return OnDemand(_NAME, work, lambda _: None)
+    return OnDemand(_NAME, work, lambda _: None, switch="live")
 
 
 def case_control(page: Page, experiment: str, choice: Choice, shown: Seen) -> None:

@@ -189,7 +189,7 @@ def _run(prompt: str, changes: tuple[Intervention, ...]) -> OnDemand[Result]:
     def keep(result: Result) -> None:
         st.session_state[_RESULT] = result
 
-    return OnDemand(_NAME, work, keep)
+    return OnDemand(_NAME, work, keep, switch="live")
 
 
 def _settings(page: Page, change: Intervention) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import streamlit as st
 
+from model_probe.errors import ProbeError
 from model_probe.runs import (
     LAYER_RANGE,
     NORMS,
@@ -22,6 +23,7 @@ from model_probe.runs import (
     WIDTHS,
     RunSettings,
 )
+from model_probe.settings import settings as operators_settings
 from viz import measure
 from viz.address import Choice
 from viz.chart import chart
@@ -83,7 +85,8 @@ def choose_runs(settings: Sequence[RunSettings]) -> None:
 def train(settings: Sequence[RunSettings]) -> None:
     """Choose these runs and begin to train them."""
     choose_runs(settings)
-    training().start(settings, measure.turns())
+    if _admitted():
+        training().start(settings, measure.turns())
 
 
 def run_controls(page: Page) -> None:
@@ -139,6 +142,9 @@ def own_runs(page: Page) -> None:
 
 
 def _own_runs(page: Page, was_running: bool) -> None:
+    if not operators_settings().training:
+        st.caption(page.t("errors.switched_off"))
+        return
     runs = training()
     runs.look()
     if runs.settled() or runs.running != was_running:  # only a run of the whole page sets or ends the clock
@@ -214,12 +220,23 @@ def _duration(page: Page, seconds: float) -> str:
     return page.t("train.minutes", n=round(whole / 60))
 
 
+def _admitted() -> bool:
+    """Whether there is room in the queue, and the operator lets visitors train."""
+    limits, waiting = operators_settings(), len(measure.turns())
+    if limits.training and waiting < limits.queue:
+        return True
+    training().error = ProbeError("queue_full", n=waiting) if limits.training else ProbeError("switched_off")
+    return False
+
+
 def _start() -> None:
-    training().start(chosen_runs(), measure.turns())
+    if _admitted():
+        training().start(chosen_runs(), measure.turns())
 
 
 def _resume() -> None:
-    training().resume(measure.turns())
+    if _admitted():
+        training().resume(measure.turns())
 
 
 def _add() -> None:

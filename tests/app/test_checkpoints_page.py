@@ -18,7 +18,7 @@ from model_probe import capture, fetch, open_checkpoint
 from model_probe.catalog import CHECKPOINT_VARIABLE
 from model_probe.progress import Cancelled, Progress
 from viz import measure
-from viz.jobs import Job, within
+from viz.jobs import Job, Within
 from viz.measure import Bench
 from viz.offers import OPERATORS, Offer, here, offers
 from viz.text import LANGUAGES, words
@@ -346,10 +346,10 @@ def test_who_is_gone_gives_the_place_back(
 def test_a_run_that_takes_too_long_is_stopped_and_said(
     two_here: dict[str, Path], tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measure, "within", lambda seconds, progress: within(0.0, progress))
+    monkeypatch.setattr(measure, "Within", lambda seconds, progress: Within(0.0, progress))
     app = measure_prompt(page(), PROMPT)
     assert app.error[0].value == words("en").t("errors.too_slow", seconds=600)
-    monkeypatch.setattr(measure, "within", within)
+    monkeypatch.setattr(measure, "Within", Within)
     working(app.button(key="probe-run").click().run())
     assert not app.error
 
@@ -368,3 +368,36 @@ def test_what_the_operator_leaves_out_is_not_offered(
     monkeypatch.delenv("RMSNORM_LAB_CHECKPOINTS")
     monkeypatch.setenv("RMSNORM_LAB_PRESET", "public")
     assert [offer.code for offer in offers()] == [FIRST, SECOND]  # what is here, and nothing to fetch
+
+
+@LANGUAGE
+@pytest.mark.parametrize(
+    ("stem", "button", "before"),
+    [("train", "train-run", None), ("placement", "placement-lab-run", "placement.deeper.show")],
+)
+def test_labs_that_are_switched_off_say_so(
+    lang: str, stem: str, button: str, before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def visited() -> AppTest:
+        app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+        app.query_params["lang"] = lang
+        app.run().switch_page(f"pages/{stem}.py")
+        working(app.run())
+        return app if before is None else working(app.button(key=before).click().run())
+
+    assert button in [each.key for each in visited().button]
+    monkeypatch.setenv("RMSNORM_LAB_PRESET", "public")
+    app = visited()
+    assert button not in [each.key for each in app.button]
+    assert words(lang).t("errors.switched_off") in [caption.value for caption in app.caption]
+
+
+@LANGUAGE
+def test_an_operators_mistake_is_a_sentence(
+    lang: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RMSNORM_LAB_QUEUE", "<b>many")
+    app = page(lang)
+    assert "RMSNORM\\_LAB\\_QUEUE" in app.error[0].value
+    assert "\\<b\\>" in app.error[0].value
+    assert "RMSNORM_LAB_QUEUE" in caplog.text
