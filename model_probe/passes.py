@@ -92,12 +92,17 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 
 def free_weights(model: nn.Module) -> None:
-    """Leave the model without its weights, and give the memory that they took back to the system.
+    """Leave the model without its weights, and give the memory that they took back to the system."""
+    model.to("meta")
+    give_back_memory()
 
-    What a pass and the norms' discovery left in cycles goes too. The C library keeps freed memory for itself
+
+def give_back_memory() -> None:
+    """Give back to the system what nothing uses any more.
+
+    What a pass and the norms' discovery left in cycles goes. The C library keeps freed memory for itself
     unless it is asked; the accelerators' allocators do the same.
     """
-    model.to("meta")
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
