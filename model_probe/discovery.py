@@ -291,10 +291,11 @@ def _branch_before(x: Tensor, dry: _DryPass) -> str | None:
 
     Several branches may have been added up (a dense MLP and experts), each normed before or not.
     """
+    sources = list(_summands(x, dry))  # all of them first: gradients are dear
+    if any(source is None or source.projects for source in sources):
+        return None
     found = set()
-    for source in _summands(x, dry):
-        if source is None or source.projects:
-            return None
+    for source in (source for source in sources if source is not None):
         if source.name in dry.norms:
             found.add(_branch_before(dry.norms[source.name].x, dry))
         else:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from watch import watched_calls
 
-from model_probe import ProbeError, capture, discover, open_checkpoint
+from model_probe import ProbeError, capture, discover, discovery, open_checkpoint
 from model_probe.measure_norm import CallForm, measure_norm
 from model_probe.text_part import text_config
 
@@ -247,6 +247,15 @@ def test_norms_inside_a_branch_that_are_neither_query_nor_key_nor_latent_are_cal
     assert sites["model.layers.0.self_attn.o_proj.0"] == "other"
     assert sites["model.layers.0.mlp.down_proj.0"] == "other"
     assert sites["model.layers.0.input_layernorm"] == "attention_input"
+
+
+def test_deep_models_are_not_asked_for_more_gradients_a_norm(monkeypatch):
+    asked = []
+    gradient = discovery._gradient
+    monkeypatch.setattr(discovery, "_gradient", lambda *a: asked.append(a) or gradient(*a))
+    sites = discover(tiny.model("qwen2", num_hidden_layers=12))
+    assert len(sites) == 25
+    assert len(asked) == 24  # one for each branch that a norm stands before
 
 
 class WantsMore(nn.Module):
