@@ -61,7 +61,7 @@ def hub_snapshot_from_network(repository: str, attempt: Attempt, revision: str |
         for file in files:
             if file.lfs is None and (folder / file.rfilename).exists():
                 refuse_wrong(folder / file.rfilename, file.blob_id, file.rfilename)
-                arriving.add(file.size or 0, file.rfilename)
+        arriving.reach(arriving.total, repository)
         hub.snapshot(listing, list(UNWANTED))  # the weights, which are in the cache by now
         hub.note_revision(listing)
         return folder
@@ -91,12 +91,14 @@ def hub_file(
             raise SourceError(f"{hub.endpoint}/{repository} has no file {name}")
         if known is not None and (file.lfs is None or file.lfs.sha256 != known.sha256):
             raise ProbeError("checksum", name=name)
-        hub.receive(listing, [file] if file.lfs else [], Arriving(attempt.progress, file.size or 0))
+        arriving = Arriving(attempt.progress, file.size or 0)
+        hub.receive(listing, [file] if file.lfs else [], arriving)
         path = hf_hub_download(
             repository, name, revision=listing.sha, endpoint=hub.endpoint, cache_dir=hub.cache,
             tqdm_class=_NoBars,
         )  # fmt: skip
         hub.note_revision(listing)
+        arriving.reach(arriving.total, name)
         return Path(path)
 
     return _from_hub(repository, revision, attempt, work)

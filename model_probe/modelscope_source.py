@@ -78,11 +78,13 @@ def _from_modelscope(
         total = sum(int(file["Size"] or 0) for file in files)
         require_space(total + _ROOM, cache)
         arriving = Arriving(attempt.progress, total)
-        folder = cache
+        folder, done = cache, 0
         for late in (False, True):
             some = [file for file in files if str(file["Path"]).endswith(_LATER) is late]
             if some:
                 folder = _download(api, endpoint, repository, some, arriving)
+                done += sum(int(file["Size"] or 0) for file in some)
+                arriving.reach(done, str(some[-1]["Path"]))
         return folder
 
 

@@ -38,7 +38,7 @@ ROOM: Final = 50_000_000  # bytes to leave on a disk beside what is downloaded
 _TRIES: Final = 3  # to go on with a file, while less than _GROWN arrives in between
 _GROWN: Final = 1 << 20  # bytes
 _PAUSE: Final = 1.0  # seconds before each
-_PIECE: Final = 1 << 16  # bytes
+_PIECE: Final = 1 << 14  # bytes: what a slow network brings in a moment
 _TELL_SECONDS: Final = 0.05  # between two words of a download, at least
 
 
@@ -90,11 +90,19 @@ class Arriving:
         """So many bytes more of a file are here; fewer, where it begins anew."""
         with self._lock:
             self._done += amount
-            now = time.monotonic()
-            if now - self._told < _TELL_SECONDS and self._done < self.total:
-                return
-            self._told = now
-            share = min(self._done / max(self.total, 1), 1.0)
+            due = time.monotonic() - self._told >= _TELL_SECONDS
+        if due:
+            self._tell(name)
+
+    def reach(self, done: int, name: str) -> None:
+        """So many bytes are here in all, those among them that nobody has counted."""
+        with self._lock:
+            self._done = done
+        self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        self._told = time.monotonic()
+        share = min(max(self._done / max(self.total, 1), 0.0), 1.0)
         self._progress("download", share, f"{name} ({size_text(self._done)} / {size_text(self.total)})")
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from hub import Hub
+
     from model_probe import Checkpoint
+    from model_probe.catalog import NamedCheckpoint
 
 
 @pytest.fixture(scope="session")
@@ -80,3 +83,60 @@ def empty_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MODELSCOPE_URL_SCHEME", "http://")
     monkeypatch.setenv("MODELSCOPE_DOMAIN", "127.0.0.1:9")
     return cache
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> Callable[[NamedCheckpoint], None]:
+    """Makes the table hold one checkpoint of the test's own, and nothing else."""
+    from model_probe.catalog import NAMED
+
+    def only(checkpoint: NamedCheckpoint) -> None:
+        for name in list(NAMED):
+            monkeypatch.delitem(NAMED, name)
+        monkeypatch.setitem(NAMED, checkpoint.name, checkpoint)
+
+    return only
+
+
+@pytest.fixture
+def repository(own_tiny: Callable[[str], Path]) -> Path:
+    """What a hub's repository holds: a checkpoint, and files that must not be taken."""
+    folder = own_tiny("qwen3")
+    for name in ("pytorch_model.bin", "modeling_tiny.py", "consolidated.safetensors", "README.md"):
+        (folder / name).write_bytes(b"not for you")
+    return folder
+
+
+@pytest.fixture
+def hub(
+    empty_caches: Path,
+    repository: Path,
+    known: Callable[[NamedCheckpoint], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Hub]:
+    """A hub that holds the repository, which alone is known; ModelScope is dead."""
+    from hub import Hub
+    from served import TINY
+
+    known(TINY)
+    with Hub({"owner/tiny": repository}) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        yield server
+
+
+@pytest.fixture
+def modelscope(
+    empty_caches: Path,
+    repository: Path,
+    known: Callable[[NamedCheckpoint], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Hub]:
+    """The same as ModelScope; the hub is dead."""
+    from hub import Hub
+    from served import TINY, quick_retries
+
+    known(TINY)
+    quick_retries(monkeypatch)
+    with Hub({"owner/tiny": repository}) as server:
+        monkeypatch.setenv("MODELSCOPE_DOMAIN", server.address.removeprefix("http://"))
+        yield server

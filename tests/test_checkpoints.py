@@ -362,8 +362,7 @@ def test_whatever_transformers_throws_is_one_sentence(own_tiny: Folder) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["qwen2", "qwen3_5", "qwen3_5_wrapper", "gemma3_wrapper", "olmo2"])
-def test_a_renamed_norm_is_missed(own_tiny: Folder, architecture: str) -> None:
-    """Fault 13: renamed keys silently left norm weights at random."""
+def test_fault_13_a_renamed_norm_is_missed(own_tiny: Folder, architecture: str) -> None:
     folder = own_tiny(architecture)
     key = next(key for key in tiny.tensors(folder) if "layers.1" in key and "layernorm" in key)
     tiny.rename_tensor(folder, key, key.replace("layernorm", "layer_norm"))

@@ -6,11 +6,9 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import subprocess
-import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +16,7 @@ from types import SimpleNamespace
 import gguf_files
 import pytest
 from hub import COMMIT, Hub, sha256
+from served import DEAD, TINY, quick_retries, refused
 
 from model_probe import catalog, fetch, open_checkpoint
 from model_probe.catalog import NAMED, GgufFile, NamedCheckpoint, find
@@ -26,73 +25,7 @@ from model_probe.fetching import fetch_hub_id
 from model_probe.progress import Cancelled
 from model_probe.sources import wanted
 
-TINY = NamedCheckpoint("tiny", "owner/tiny", "a tiny Qwen3", "Apache-2.0", 100_000, 30_000)
-DEAD = "http://127.0.0.1:9"
 WHEELS = 3
-
-
-@pytest.fixture
-def known(monkeypatch: pytest.MonkeyPatch) -> Callable[[NamedCheckpoint], None]:
-    """Makes the table hold one checkpoint of the test's own, and nothing else."""
-
-    def only(checkpoint: NamedCheckpoint) -> None:
-        for name in list(NAMED):
-            monkeypatch.delitem(NAMED, name)
-        monkeypatch.setitem(NAMED, checkpoint.name, checkpoint)
-
-    return only
-
-
-@pytest.fixture
-def repository(own_tiny: Callable[[str], Path]) -> Path:
-    """What a hub's repository holds: a checkpoint, and files that must not be taken."""
-    folder = own_tiny("qwen3")
-    for name in ("pytorch_model.bin", "modeling_tiny.py", "consolidated.safetensors", "README.md"):
-        (folder / name).write_bytes(b"not for you")
-    return folder
-
-
-@pytest.fixture
-def hub(
-    empty_caches: Path,
-    repository: Path,
-    known: Callable[[NamedCheckpoint], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Hub]:
-    """A hub that holds the repository, which alone is known; ModelScope is dead."""
-    known(TINY)
-    with Hub({"owner/tiny": repository}) as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.address)
-        yield server
-
-
-@pytest.fixture
-def modelscope(
-    empty_caches: Path,
-    repository: Path,
-    known: Callable[[NamedCheckpoint], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Hub]:
-    """The same as ModelScope; the hub is dead."""
-    known(TINY)
-    quick_retries(monkeypatch)
-    with Hub({"owner/tiny": repository}) as server:
-        monkeypatch.setenv("MODELSCOPE_DOMAIN", server.address.removeprefix("http://"))
-        yield server
-
-
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let ModelScope's client, which would try for half a minute, go on once with what was broken off."""
-    from modelscope_hub import _download
-
-    monkeypatch.setattr(_download, "DOWNLOAD_RETRY_TIMES", 1)
-
-
-def refused(name: str | None = "tiny") -> str:
-    with pytest.raises(ProbeError) as caught:
-        fetch(name)
-    assert caught.value.code == "fetch_failed"
-    return str(caught.value)
 
 
 def nothing_half_made(cache: Path) -> bool:
@@ -139,20 +72,6 @@ def test_a_redirect_is_followed(hub: Hub) -> None:
     hub.fault = "redirect"
     assert (fetch("tiny") / "model.safetensors").is_file()
     assert any("/elsewhere/" in line for line in hub.requests)
-
-
-@pytest.mark.parametrize("where", [None, "tiny"])
-def test_a_dead_hub_is_given_up_at_once_and_named(
-    empty_caches: Path, known: Callable[[NamedCheckpoint], None], where: str | None
-) -> None:
-    known(TINY)
-    told: list[str] = []
-    begin = time.monotonic()
-    with pytest.raises(ProbeError) as caught:
-        fetch(where, progress=lambda stage, done=None, detail="": told.append(f"{stage} {detail}"))
-    assert time.monotonic() - begin < 5
-    assert str(caught.value).count(f"{DEAD} cannot be reached") == 1  # both are there, said once
-    assert f"unreachable {DEAD} cannot be reached" in told
 
 
 def test_a_silent_hub_is_given_up_within_seconds(hub: Hub) -> None:
@@ -202,21 +121,6 @@ def test_a_repository_of_pickles(hub: Hub, repository: Path) -> None:
     assert hub.downloads() == []
 
 
-@pytest.mark.parametrize("fault", ["cut", "corrupt"])
-def test_a_spoilt_download_is_refused_and_got_anew(hub: Hub, fault: str) -> None:
-    """Fault 15: half of a download, or one with a changed byte, taken for the whole."""
-    hub.fault = fault
-    sentence = refused()
-    if fault == "corrupt":
-        assert "model.safetensors arrived with a different sha256 than published" in sentence
-    assert find("tiny") is None
-    hub.fault = ""
-    folder = fetch("tiny")
-    assert sha256(folder / "model.safetensors") == sha256(
-        hub.repositories["owner/tiny"] / "model.safetensors"
-    )
-
-
 def test_offline_mode_is_respected(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
@@ -234,20 +138,6 @@ def test_a_download_can_be_cancelled(hub: Hub) -> None:
         fetch("tiny", progress=cancel)
     assert find("tiny") is None
     assert fetch("tiny").is_dir()
-
-
-def test_a_warm_cache_needs_no_network(hub: Hub) -> None:
-    """Fault 11: a cached model still asked the network."""
-    fetch("tiny")
-    code = """
-import socket, sys
-def refuse(*_, **__): raise AssertionError("the network was asked")
-socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
-from model_probe import capture, open_checkpoint
-print(len(capture(open_checkpoint("owner/tiny"), "hi").sites))
-"""
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert ran.stdout.strip() == "9", ran.stderr
 
 
 @pytest.mark.parametrize(
