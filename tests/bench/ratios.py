@@ -24,8 +24,9 @@ class Ratio:
     what: str
     bound: float | None  # of the median; None where there is none
     ratios: tuple[float, ...]  # one a pair
-    seconds: float  # median of the thing that is compared against, for a sense of scale
+    base: float  # median of the thing that is compared against, for a sense of scale
     sense: Literal["at most", "at least"] = "at most"
+    unit: str = "s"  # of the base
 
     @property
     def median(self) -> float:
@@ -45,20 +46,33 @@ class Ratio:
         judged = "" if self.bound is None else f"  {self.sense} {self.bound:5.2f}  {verdict}"
         return (
             f"{self.what:56} {self.median:6.3f}  [{low:.3f}, {high:.3f}]  n={len(self.ratios):2d}"
-            f"  base {self.seconds:8.3g} s{judged}"
+            f"  base {self.base:8.3g} {self.unit}{judged}"
         )
 
 
-def compare(what: str, bound: float, thing: Callable[[], object], base: Callable[[], object]) -> Ratio:
+def compare(
+    what: str,
+    bound: float | None,
+    thing: Callable[[], object],
+    base: Callable[[], object],
+    *,
+    pairs: int | None = None,
+) -> Ratio:
     """Time `thing` against `base` in interleaved pairs, after one of each to warm up."""
-    return compare_seconds(what, bound, lambda: _seconds(thing), lambda: _seconds(base))
+    return compare_seconds(what, bound, lambda: _seconds(thing), lambda: _seconds(base), pairs=pairs)
 
 
-def compare_seconds(what: str, bound: float, thing: Callable[[], float], base: Callable[[], float]) -> Ratio:
+def compare_seconds(
+    what: str,
+    bound: float | None,
+    thing: Callable[[], float],
+    base: Callable[[], float],
+    *,
+    pairs: int | None = None,
+) -> Ratio:
     """The same for two things that tell their own seconds."""
-    base()
-    first = _seconds(thing)
-    pairs = PAIRS_WHEN_SLOW if first > SLOW else PAIRS
+    slower = max(_seconds(base), _seconds(thing))
+    pairs = pairs or (PAIRS_WHEN_SLOW if slower > SLOW else PAIRS)
     ratios, bases = [], []
     for pair in range(pairs):
         if pair % 2:
