@@ -23,6 +23,10 @@ SNAPSHOTS: Final = "snapshots"  # in the cache: what earlier versions took from 
 FILES: Final = "files"  # in the cache: GGUF files
 PROVENANCE: Final = "provenance.json"  # in a converted folder: which file it was made of
 _COMMIT: Final = re.compile(r"[0-9a-f]{7,40}")
+_PART: Final = r"\w[\w.-]*"  # of an id: nothing that a path could climb with
+_HUB_ID: Final = re.compile(
+    rf"(?P<repository>{_PART}/{_PART}?)(?:/(?P<file>{_PART}\.gguf))?(?:@(?P<revision>{_PART}(?:/{_PART})*))?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,19 @@ class LocalCheckpoint:
     folder: Path
     size: int  # bytes on disk
     source: str  # hub id, and the file in it where it is one
+
+
+@dataclass(frozen=True, slots=True)
+class HubId:
+    """What an id of the Hugging Face hub names."""
+
+    repository: str  # owner/name
+    file: str | None  # a GGUF file in it
+    revision: str | None  # a branch, a tag or a commit
+
+    def __str__(self) -> str:
+        file = f"/{self.file}" if self.file else ""
+        return f"{self.repository}{file}" + (f"@{self.revision}" if self.revision else "")
 
 
 _CODER_WHEELS: Final = tuple(
@@ -119,6 +136,18 @@ NAMED: Final[dict[str, NamedCheckpoint]] = {
         ),
     )
 }
+
+
+def hub_id(text: str) -> HubId | None:
+    """An id as people write it, `owner/name`, `owner/name@revision`, `owner/name/file.gguf`; None for other text.
+
+    >>> hub_id("Qwen/Qwen3-0.6B@main"), hub_id("./mine"), hub_id("owner/mine.gguf")
+    (HubId(repository='Qwen/Qwen3-0.6B', file=None, revision='main'), None, None)
+    """
+    match = _HUB_ID.fullmatch(text)
+    if match is None or match["repository"].endswith(".gguf"):
+        return None
+    return HubId(match["repository"], match["file"], match["revision"])
 
 
 def find(name: str) -> LocalCheckpoint | None:

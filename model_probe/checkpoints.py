@@ -22,17 +22,18 @@ from typing import TYPE_CHECKING, Final
 
 from model_probe.catalog import (
     NAMED,
+    HubId,
     automatic,
     find,
-    hub_snapshot,
+    hub_id,
     local_checkpoints,
     provenance,
     repository_of,
 )
 from model_probe.convert import convert
 from model_probe.errors import ProbeError
-from model_probe.fetching import fetch, fetch_hub_file, fetch_hub_id
-from model_probe.folders import check_folder, headers_digest, is_whole
+from model_probe.fetching import fetch, fetch_hub_id
+from model_probe.folders import check_folder, headers_digest
 from model_probe.gguf_file import MAGIC
 from model_probe.progress import Progress, silent
 from model_probe.trace import CheckpointInfo
@@ -44,11 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoint", "fetch", "local_checkpoints", "open_checkpoint"]
 
-_HUB_ID: Final = re.compile(
-    r"(?P<repository>\w[\w.-]*/\w[\w.-]*?)"
-    r"(?:/(?P<file>\w[\w.-]*\.gguf))?"
-    r"(?:@(?P<revision>\w[\w.-]*(?:/\w[\w.-]*)*))?"
-)
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
@@ -166,9 +162,9 @@ def _locate(where: str, progress: Progress) -> _Place:
         return _local_folder(path, progress)
     if path.exists() or path.is_symlink():
         return _local_file(path, progress)
-    hub_id = _HUB_ID.fullmatch(where)
-    if hub_id and not Path(path.parts[0]).is_dir() and (hub_id["file"] or path.suffix != ".gguf"):
-        return _hub_id(hub_id["repository"], hub_id["file"], hub_id["revision"], progress)
+    named = hub_id(where)
+    if named is not None and not Path(path.parts[0]).is_dir():
+        return _hub_id(named, progress)
     if path.suffix == ".gguf" or len(path.parts) > 1 or where.startswith((".", "~")):
         raise ProbeError("not_found", path=where)
     raise ProbeError("unknown_name", name=where)
@@ -202,15 +198,11 @@ def _local_file(path: Path, progress: Progress) -> _Place:
     return _Place(convert(path, progress), path.stem, path.name)
 
 
-def _hub_id(repository: str, file: str | None, revision: str | None, progress: Progress) -> _Place:
-    at = f"@{revision}" if revision else ""
-    if file is not None:
-        path = fetch_hub_file(repository, file, revision, progress=progress)
-        return _Place(convert(path, progress), path.stem, f"{repository}/{file}{at}")
-    folder = hub_snapshot(repository, revision)
-    if folder is None or not is_whole(folder):
-        folder = fetch_hub_id(repository, revision, progress=progress)
-    return _Place(folder, f"{repository}{at}", f"{repository}{at}", _commit(folder))
+def _hub_id(named: HubId, progress: Progress) -> _Place:
+    folder = fetch_hub_id(named, progress=progress)
+    if named.file is not None:
+        return _Place(folder, Path(named.file).stem, str(named))
+    return _Place(folder, str(named), str(named), _commit(folder))
 
 
 def _commit(folder: Path) -> str | None:

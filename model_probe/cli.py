@@ -14,10 +14,11 @@ from typing import Any, Final
 
 import click
 
-from model_probe.catalog import NAMED, NamedCheckpoint, find, local_checkpoints
+from model_probe.catalog import NAMED, find, local_checkpoints
 from model_probe.errors import ProbeError
 from model_probe.experiments import CAPITAL
 from model_probe.interventions import KINDS, Intervention, parse, parse_layers
+from model_probe.memory import memory_needed
 from model_probe.profiles import DEPTHS, INITIALISATIONS, StackSettings, to_json
 from model_probe.report import Report
 from model_probe.runs import (
@@ -96,7 +97,8 @@ def _out(_: click.Context, __: click.Parameter, path: Path | None) -> Path | Non
 
 _checkpoint_option = click.option(
     "--checkpoint", default="auto", show_default=True, metavar="NAME|DIR|FILE.gguf|HUB-ID",
-    help="A known name, a folder of safetensors, a GGUF file or an id of the Hugging Face hub.",
+    help="A known name, a folder of safetensors, a GGUF file, or an id of the Hugging Face hub:"
+    " owner/name, owner/name@revision, owner/name/file.gguf.",
 )  # fmt: skip
 _device_option = click.option(
     "--device", type=click.Choice(("auto", "cpu", "cuda", "mps")), default="auto", show_default=True,
@@ -114,37 +116,49 @@ _out_option = click.option(
 
 @commands.command("list")
 def list_command() -> None:
-    """Show the known checkpoints, where they lie and their size."""
+    """Show the known checkpoints, their size on disk, the memory they need in float32, where they lie."""
     local = local_checkpoints()
     here = {checkpoint.name: checkpoint for checkpoint in local}
     rows = []
     for name, known in NAMED.items():
         found = here.pop(name, None)
+        memory = f"{size_text(memory_needed(found or known))} of memory"
         if found is None:
-            rows.append((name, "not here", f"{size_text(known.size)} to fetch", known.repository))
+            rows.append((name, "not here", f"{size_text(known.size)} to fetch", memory, known.repository))
         else:
-            rows.append((name, "ready", size_text(found.size), str(found.folder)))
-    rows += [(other.source, "ready", size_text(other.size), other.name) for other in here.values()]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+            rows.append((name, "ready", size_text(found.size), memory, str(found.folder)))
+    rows += [
+        (
+            other.source,
+            "ready",
+            size_text(other.size),
+            f"{size_text(memory_needed(other))} of memory",
+            other.name,
+        )
+        for other in here.values()
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
     for row in rows:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, (*widths, 0), strict=True)))
 
 
 @commands.command("fetch")
-@click.argument("name", required=False)
+@click.argument("name", required=False, metavar="[NAME|HUB-ID]")
 def fetch_command(name: str | None) -> None:
-    """Get a known checkpoint and make it ready; without NAME, the first that a source can deliver."""
+    """Get a checkpoint and make it ready; without NAME, the first known one that a source can deliver."""
     from model_probe.fetching import fetch
 
-    if any(_to_convert(known) for known in NAMED.values() if name in (None, known.name)):
+    if _to_convert(name):
         click.echo(CONVERSION, err=True)
     with Report() as report:
         folder = fetch(name, progress=report)
     click.echo(folder)
 
 
-def _to_convert(known: NamedCheckpoint) -> bool:
-    return known.gguf is not None and find(known.name) is None
+def _to_convert(name: str | None) -> bool:
+    """Whether a GGUF file may have to be converted for it."""
+    known = [NAMED[name]] if name in NAMED else list(NAMED.values()) if name is None else []
+    return str(name).endswith(".gguf") or any(one.gguf and find(one.name) is None for one in known)
 
 
 @commands.command("capture")

@@ -11,14 +11,17 @@ from model_probe.catalog import (
     FILES,
     NAMED,
     GgufFile,
+    HubId,
     NamedCheckpoint,
     find,
+    hub_id,
     hub_snapshot,
     hub_snapshots,
     modelscope_folders,
 )
 from model_probe.convert import convert
 from model_probe.errors import ProbeError
+from model_probe.folders import is_whole
 from model_probe.hub_source import hub_file, hub_snapshot_from_network
 from model_probe.modelscope_source import modelscope_file, modelscope_snapshot
 from model_probe.progress import Progress, relayed, silent
@@ -31,7 +34,7 @@ _NEXT: Final = ("checksum", "gated")
 
 
 def fetch(name: str | None = None, *, progress: Progress | None = None) -> Path:
-    """Get a known checkpoint ready on this machine and return its folder.
+    """Get a known checkpoint, or one of the Hugging Face hub, ready on this machine and return its folder.
 
     What is here already is not asked for again. Without a name, the first of the table that is
     here or that a source can deliver. A source that does not answer is given up within seconds
@@ -40,11 +43,14 @@ def fetch(name: str | None = None, *, progress: Progress | None = None) -> Path:
     45 s, 4 GB of memory and 2.5 GB of disk.
 
     Raises:
-        ProbeError: `unknown_name`; `fetch_failed` with every source's reason; `disk_full`,
-            `cache_unwritable`; and those of `convert`.
+        ProbeError: `unknown_name`; `fetch_failed` with every source's reason; `gated` for an id;
+            `disk_full`, `cache_unwritable`; and those of `convert`.
     """
     if name is not None and name not in NAMED:
-        raise ProbeError("unknown_name", name=name)
+        named = hub_id(name)
+        if named is None:
+            raise ProbeError("unknown_name", name=name)
+        return fetch_hub_id(named, progress=progress)
     attempt = Attempt(progress or silent)
     reasons: list[str] = []
     for known in NAMED.values() if name is None else (NAMED[name],):
@@ -66,31 +72,29 @@ def fetch(name: str | None = None, *, progress: Progress | None = None) -> Path:
     raise ProbeError("fetch_failed", name=name or "A checkpoint", reasons=f"{unique}.")
 
 
-def fetch_hub_id(repository: str, revision: str | None = None, *, progress: Progress | None = None) -> Path:
-    """Download a repository of the Hugging Face hub and return its snapshot folder.
+def fetch_hub_id(named: HubId, *, progress: Progress | None = None) -> Path:
+    """Get what an id of the Hugging Face hub names ready; the folder to open.
 
-    `revision` is a branch, a tag or a commit. ModelScope is not asked for it: the same id may be
-    somebody else's there.
+    What is here is not asked for again; a GGUF file is converted. ModelScope is not asked for it:
+    the same id may be somebody else's there.
 
     Raises:
-        ProbeError: `fetch_failed`, `gated`, `checksum`, `disk_full`.
+        ProbeError: `fetch_failed`, `gated`, `checksum`, `disk_full`; those of `convert`.
     """
+    repository, file, revision = named.repository, named.file, named.revision
+    here = hub_snapshot(repository, revision)
+    if file is not None:
+        if here is not None and (here / file).is_file():
+            return convert(here / file, progress)
+        path = _from_the_hub(
+            repository, lambda attempt: hub_file(repository, file, attempt, revision), progress
+        )
+        return convert(path, progress)
+    if here is not None and is_whole(here):
+        return here
     return _from_the_hub(
         repository, lambda attempt: hub_snapshot_from_network(repository, attempt, revision), progress
     )
-
-
-def fetch_hub_file(
-    repository: str, name: str, revision: str | None = None, *, progress: Progress | None = None
-) -> Path:
-    """Download one file of a repository of the Hugging Face hub, if it is not here; its path.
-
-    Raises: like `fetch_hub_id`.
-    """
-    snapshot = hub_snapshot(repository, revision)
-    if snapshot is not None and (snapshot / name).is_file():
-        return snapshot / name
-    return _from_the_hub(repository, lambda attempt: hub_file(repository, name, attempt, revision), progress)
 
 
 def _from_the_hub(repository: str, source: Callable[[Attempt], Path], progress: Progress | None) -> Path:

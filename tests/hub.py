@@ -48,9 +48,11 @@ class Hub:
         self.fault = ""
         self.drip_seconds = 5.0  # that one weight file takes under the fault "drip"
         self.requests: list[str] = []
+        self.tokens: list[tuple[str, str | None]] = []  # what was asked for, and with which Authorization
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.server.daemon_threads = True
         self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.elsewhere = self.address  # where the fault "redirect" sends
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
 
     def __enter__(self) -> Hub:
@@ -85,6 +87,7 @@ class Hub:
             def do_GET(self) -> None:
                 wanted = self.headers.get("Range")
                 hub.requests.append(f"{self.command} {self.path}" + (f" {wanted}" if wanted else ""))
+                hub.tokens.append((self.path, self.headers.get("Authorization")))
                 try:
                     hub.answer(self)
                 except (BrokenPipeError, ConnectionResetError):  # it was told to stop in the middle
@@ -118,9 +121,7 @@ class Hub:
         elif path.startswith("api/models/"):
             self.list_hub(request, path.removeprefix("api/models/"))
         else:
-            repository, _, rest = (
-                path.removeprefix("models/").removeprefix("elsewhere/").partition("/resolve/")
-            )
+            repository, _, rest = path.removeprefix("elsewhere/").partition("/resolve/")
             revision, _, name = rest.rpartition("/")
             self.send_file(request, self.folder(repository, revision), name, path)
 
@@ -178,7 +179,7 @@ class Hub:
                 "X-Linked-Size": str(file.stat().st_size),
             }
         if self.fault == "redirect" and large and "/resolve/" in path and not path.startswith("elsewhere/"):
-            send(request, 302, b"", headers | {"Location": f"{self.address}/elsewhere/{path}"})
+            send(request, 302, b"", headers | {"Location": f"{self.elsewhere}/elsewhere/{path}"})
             return
         content = file.read_bytes()
         if large and self.fault == "corrupt":

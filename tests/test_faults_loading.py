@@ -25,7 +25,6 @@ from served import DEAD, TINY, refused
 from model_probe import fetch, open_checkpoint
 from model_probe.catalog import find
 from model_probe.errors import ProbeError
-from model_probe.fetching import fetch_hub_id
 from model_probe.progress import Cancelled
 
 WEIGHTS = "model.safetensors"
@@ -126,7 +125,7 @@ print(time.monotonic() - begin, len(capture(opened, "hi").sites), opened.info.so
 
 @pytest.mark.parametrize("where", ["owner/tiny", "owner/tiny@main", "owner/tiny@0123456"])
 def test_fault_11_a_cached_hub_id_opens_with_the_network_refused(hub: Hub, where: str) -> None:
-    fetch_hub_id("owner/tiny")
+    fetch("owner/tiny")
     code = NO_NETWORK + NAMED_TINY + f"print(len(capture(open_checkpoint({where!r}), 'hi').sites))"
     assert lines_of(started(code)) == ["9"]
 

@@ -6,6 +6,8 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Callable
@@ -15,13 +17,13 @@ from types import SimpleNamespace
 
 import gguf_files
 import pytest
-from hub import COMMIT, Hub, sha256
+import tiny
+from hub import COMMIT, TOKEN, Hub, commit, sha256
 from served import DEAD, TINY, quick_retries, refused
 
 from model_probe import catalog, fetch, open_checkpoint
-from model_probe.catalog import NAMED, GgufFile, NamedCheckpoint, find
+from model_probe.catalog import NAMED, GgufFile, NamedCheckpoint, find, modelscope_cache
 from model_probe.errors import ProbeError
-from model_probe.fetching import fetch_hub_id
 from model_probe.progress import Cancelled
 from model_probe.sources import wanted
 
@@ -68,6 +70,77 @@ def test_a_hub_id_is_downloaded_when_it_is_opened(hub: Hub) -> None:
     assert (checkpoint.info.name, checkpoint.info.digest) == ("owner/tiny", COMMIT)
 
 
+@pytest.fixture
+def revisions(hub: Hub, tiny_folder: Callable[[str], Path], tmp_path: Path) -> Hub:
+    """The hub, with another checkpoint at the tag v1 of the same repository."""
+    hub.repositories["owner/tiny@v1"] = tiny_folder("llama")
+    return hub
+
+
+def test_a_revision_is_opened_and_kept_apart(revisions: Hub) -> None:
+    tag = commit("owner/tiny@v1")
+    at_tag = open_checkpoint("owner/tiny@v1")
+    assert (at_tag.info.model_type, at_tag.info.digest) == ("llama", tag)
+    assert at_tag.info.name == at_tag.info.source == "owner/tiny@v1"
+    main = open_checkpoint("owner/tiny")
+    assert (main.info.model_type, main.info.digest) == ("qwen3", COMMIT)
+    revisions.requests.clear()
+    for revision in ("v1", tag, tag[:10]):
+        assert open_checkpoint(f"owner/tiny@{revision}").info.digest == tag
+    assert open_checkpoint("owner/tiny").info.digest == COMMIT
+    assert revisions.requests == []
+
+
+def test_a_commit_is_a_revision(revisions: Hub) -> None:
+    tag = commit("owner/tiny@v1")
+    assert open_checkpoint(f"owner/tiny@{tag}").info.digest == tag
+    assert find("tiny") is not None  # of a known name any revision that is here will do
+    assert open_checkpoint("owner/tiny").info.digest == COMMIT  # an id without one is the main branch
+
+
+def test_an_unknown_revision(hub: Hub) -> None:
+    with pytest.raises(ProbeError) as caught:
+        open_checkpoint("owner/tiny@v9")
+    assert str(caught.value) == (
+        f"owner/tiny could not be fetched: {hub.address}/owner/tiny has no revision v9."
+    )
+
+
+@pytest.mark.parametrize("where", ["owner/tiny@../../x", "owner/tiny@/etc", "../owner@v1", "owner/tiny@"])
+def test_a_revision_is_no_path(hub: Hub, where: str) -> None:
+    with pytest.raises(ProbeError) as caught:
+        open_checkpoint(where)
+    assert caught.value.code in ("not_found", "unknown_name")
+    assert hub.requests == []
+
+
+def test_a_gated_repository_says_what_to_do_and_opens_to_a_token(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.fault = "gated"
+    for token in ("", "hf_of_somebody_else"):
+        monkeypatch.setenv("HF_TOKEN", token)
+        with pytest.raises(ProbeError) as caught:
+            open_checkpoint("owner/tiny")
+        assert str(caught.value) == (
+            f"owner/tiny is gated: accept its terms at {hub.address}/owner/tiny,"
+            " then set HF_TOKEN to a token of that account."
+        )
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    assert open_checkpoint("owner/tiny").info.digest == COMMIT
+
+
+def test_a_mirrors_token_does_not_go_to_where_it_redirects(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    hub.fault = "redirect"
+    hub.elsewhere = hub.address.replace("127.0.0.1", "localhost")
+    assert open_checkpoint("owner/tiny").info.digest == COMMIT
+    large = [bool(sent) for line, sent in hub.tokens if "/elsewhere/" in line]
+    assert large
+    assert not any(large)
+    assert any(sent for line, sent in hub.tokens if "/elsewhere/" not in line)
+
+
 def test_a_redirect_is_followed(hub: Hub) -> None:
     hub.fault = "redirect"
     assert (fetch("tiny") / "model.safetensors").is_file()
@@ -108,7 +181,7 @@ def test_a_hub_that_misbehaves_is_named(hub: Hub, fault: str, reason: str) -> No
 
 def test_an_unknown_repository(hub: Hub) -> None:
     with pytest.raises(ProbeError) as caught:
-        fetch_hub_id("owner/other")
+        fetch("owner/other")
     assert f"{hub.address} has no repository owner/other" in str(caught.value)
 
 
@@ -116,7 +189,7 @@ def test_a_repository_of_pickles(hub: Hub, repository: Path) -> None:
     for path in repository.glob("*.safetensors"):
         path.unlink()
     with pytest.raises(ProbeError) as caught:
-        fetch_hub_id("owner/tiny")
+        fetch("owner/tiny")
     assert "has no safetensors weights" in str(caught.value)
     assert hub.downloads() == []
 
@@ -138,6 +211,18 @@ def test_a_download_can_be_cancelled(hub: Hub) -> None:
         fetch("tiny", progress=cancel)
     assert find("tiny") is None
     assert fetch("tiny").is_dir()
+
+
+def test_the_weights_of_many_files_are_one_download(hub: Hub, repository: Path) -> None:
+    model = tiny.model("qwen3")
+    (repository / "model.safetensors").unlink()
+    model.save_pretrained(repository, max_shard_size="40kB")
+    told: list[tuple[float, str]] = []
+    folder = fetch("tiny", progress=lambda stage, done=None, detail="": told.append((done or 0.0, detail)))
+    shares = [share for share, detail in told if "/" in detail and "http" not in detail]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert len(list(folder.glob("*.safetensors"))) > 1
 
 
 @pytest.mark.parametrize(
@@ -191,9 +276,40 @@ def test_a_modelscope_that_misbehaves_leaves_nothing(
     assert (fetch("tiny") / "model.safetensors").is_file()
 
 
+def test_modelscopes_client_is_not_loaded_before_it_is_asked(hub: Hub) -> None:
+    code = (
+        "import sys\nfrom model_probe import fetch\nfrom model_probe.catalog import hub_id\n"
+        "import model_probe.fetching\nfetch('owner/tiny')\n"
+        "print([name for name in ('modelscope_hub', 'cryptography', 'torch') if name in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_modelscopes_client_says_nothing_on_the_terminal(
+    modelscope: Hub, capfd: pytest.CaptureFixture[str]
+) -> None:
+    capfd.readouterr()
+    fetch("tiny")
+    modelscope.fault = "corrupt"
+    (find("tiny").folder / "model.safetensors").unlink()  # type: ignore[union-attr]
+    refused()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_older_cache_of_modelscope_is_completed(modelscope: Hub, repository: Path) -> None:
+    """Where a client of before 2025 has put some files, the rest goes beside them."""
+    old = modelscope_cache() / "hub" / "models" / "owner" / "tiny"
+    old.mkdir(parents=True)
+    shutil.copy(repository / "model.safetensors", old)
+    assert fetch("tiny") == old
+    assert "model.safetensors" not in modelscope.downloads()
+    assert find("tiny") is not None
+
+
 def test_a_hub_id_is_never_asked_of_modelscope(modelscope: Hub) -> None:
     with pytest.raises(ProbeError):
-        fetch_hub_id("owner/tiny")
+        fetch("owner/tiny")
     assert modelscope.requests == []
 
 
@@ -264,6 +380,36 @@ def test_one_file_from_the_hub(
         assert nothing_half_made(empty_caches)
         hub.fault = ""
         assert fetch("tiny") == empty_caches / "converted" / sha256(gguf)
+
+
+def test_a_gguf_file_of_any_repository(
+    empty_caches: Path, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Hub({"owner/tiny-GGUF": gguf.parent}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.address)
+        info = open_checkpoint(f"owner/tiny-GGUF/{gguf.name}").info
+        assert (info.name, info.digest) == ("tiny-f32", sha256(gguf))
+        assert info.source == f"owner/tiny-GGUF/{gguf.name}"
+        hub.requests.clear()
+        open_checkpoint(f"owner/tiny-GGUF/{gguf.name}@main")
+        assert hub.requests == []
+        with pytest.raises(ProbeError) as caught:
+            open_checkpoint("owner/tiny-GGUF/other.gguf")
+        assert "has no file other.gguf" in str(caught.value)
+        with pytest.raises(ProbeError) as caught:
+            open_checkpoint("owner/tiny-GGUF")
+        assert f"name one of its GGUF files, such as owner/tiny-GGUF/{gguf.name}" in str(caught.value)
+
+
+def test_a_known_file_that_the_hub_has_changed_is_not_downloaded(
+    empty_caches: Path, gguf: Path, known: Callable[[NamedCheckpoint], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known(named_gguf(gguf))
+    gguf.write_bytes(gguf.read_bytes() + b"more")
+    with Hub({"owner/tiny-GGUF": gguf.parent}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.address)
+        assert "arrived with a different sha256" in refused()
+        assert hub.downloads() == []
 
 
 def test_one_file_from_modelscope(
