@@ -1,25 +1,28 @@
 """Many prompts through one checkpoint, into one Parquet dataset that a killed run goes on with.
 
     prompts = read_prompts(Path("prompts.jsonl"))
-    result = run_batch(prompts, Path("out"), Here(open_checkpoint("auto")))
+    result = run_batch(prompts, Path("out"), here(Opening("qwen2.5-coder-0.5b")))
 
 The folder says what is done: a part of the dataset is there whole or not at all (model_probe.batch_files), and
-what stands in one is not run again, in whatever way the batch is run the next time: in this process (`Here`), on a
-Ray cluster (`model_probe.ray_batch`), or in processes that share one checkpoint (`model_probe.spreading`).
+what stands in one is not run again, in whatever way the batch is run the next time: in this process (`here`), on a
+Ray cluster (`model_probe.ray_batch`), or in processes that hold the checkpoint together (`Together`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from model_probe.batch_files import BatchFolder, Measured, Settings
 from model_probe.errors import ProbeError
 from model_probe.progress import Progress, silent
 from model_probe.prompt_files import Prompt
+from model_probe.spreading import leave, spoken
 from model_probe.trace import CheckpointInfo, NormTrace
 
 if TYPE_CHECKING:
@@ -31,6 +34,37 @@ PART_SECONDS: Final = 60.0  # so much work is lost by a power cut, at most
 OF_A_PROMPT: Final = ("empty_prompt", "bad_prompt", "worker_died")
 
 Outcome = NormTrace | ProbeError
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How the checkpoint is opened: the arguments of `open_checkpoint`, and the cap of tokens."""
+
+    where: str
+    device: str = "auto"
+    dtype: str = "auto"
+    device_map: str | None = None
+    tp_plan: str | None = None
+    max_tokens: int = 2048
+
+    @property
+    def spread(self) -> dict[str, str]:
+        """How the checkpoint is laid out; empty for one device."""
+        chosen = {"device_map": self.device_map, "tp_plan": self.tp_plan}
+        return {name: value for name, value in chosen.items() if value is not None}
+
+    def open(self, progress: Progress | None = None) -> Checkpoint:
+        """Open it here."""
+        from model_probe.checkpoints import open_checkpoint
+
+        return open_checkpoint(
+            self.where,
+            device=self.device,
+            dtype=self.dtype,
+            device_map=self.device_map,
+            tp_plan=self.tp_plan,
+            progress=progress,
+        )
 
 
 class Measurer(Protocol):
@@ -55,18 +89,59 @@ class Measurer(Protocol):
 class Here:
     """Runs prompts one after the other in this process."""
 
-    def __init__(
-        self, checkpoint: Checkpoint, max_tokens: int, spread: Mapping[str, str] | None = None
-    ) -> None:
-        self.checkpoint, self.max_tokens, self.spread = checkpoint, max_tokens, dict(spread or {})
-
-    @property
-    def info(self) -> CheckpointInfo:
-        return self.checkpoint.info
+    def __init__(self, checkpoint: Checkpoint, opening: Opening) -> None:
+        self.checkpoint = checkpoint
+        self.info = checkpoint.info
+        self.max_tokens, self.spread = opening.max_tokens, opening.spread
 
     def measure(self, texts: Sequence[str]) -> Iterator[tuple[int, Outcome]]:
         for place, text in enumerate(texts):
             yield place, measured(self.checkpoint, text, self.max_tokens)
+
+
+class Together(Here):
+    """Runs each prompt in all processes at once; they `follow` this one. Use it in a `with`."""
+
+    def __init__(self, checkpoint: Checkpoint, opening: Opening) -> None:
+        super().__init__(checkpoint, opening)
+        self._in_pass = False
+
+    def measure(self, texts: Sequence[str]) -> Iterator[tuple[int, Outcome]]:
+        for place, text in enumerate(texts):
+            spoken(text)
+            self._in_pass = True
+            outcome = measured(self.checkpoint, text, self.max_tokens)
+            self._in_pass = False
+            yield place, outcome
+
+    def __enter__(self) -> Together:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._in_pass:  # else the others wait inside it, and torchrun ends them
+            spoken(None)
+            leave()
+
+
+def follow(opening: Opening) -> None:
+    """Run what the first process runs until it has no more."""
+    checkpoint = opening.open()
+    while (text := spoken(None)) is not None:
+        measured(checkpoint, text, opening.max_tokens)
+    leave()
+
+
+@contextmanager
+def here(opening: Opening, progress: Progress | None = None) -> Iterator[Here]:
+    """The checkpoint opened in this process, or in all that torchrun started, of which this is the first."""
+    checkpoint = opening.open(progress)
+    if opening.tp_plan is None:
+        yield Here(checkpoint, opening)
+        return
+    with Together(checkpoint, opening) as together:
+        yield together
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +171,7 @@ def measured(checkpoint: Checkpoint, text: str, max_tokens: int) -> Outcome:
 def run_batch(
     prompts: Sequence[Prompt],
     out: Path,
-    measurer: Measurer,
+    runner: AbstractContextManager[Measurer],
     *,
     part_rows: int = PART_ROWS,
     part_seconds: float = PART_SECONDS,
@@ -108,6 +183,7 @@ def run_batch(
     part at most.
 
     Args:
+        runner: what measures, opened when the folder has been looked at: `here(…)`, `RayWorkers(…)`.
         part_rows: a part is written when it has so many rows.
         part_seconds: … or when so much time has passed since the one before.
         progress: told of the stage `batch` with the share that is done, and of `batch_part` for each part.
@@ -117,13 +193,13 @@ def run_batch(
             another checkpoint or dtype, or cut otherwise; what ends a capture, or the workers.
     """
     progress = progress or silent
-    settings = Settings(measurer.info, measurer.max_tokens, measurer.spread)
-    with BatchFolder.opened(out) as folder:
+    with BatchFolder.opened(out) as folder, runner as measurer:
+        settings = Settings(measurer.info, measurer.max_tokens, measurer.spread)
         if folder.settings is not None:
             settings.refuse_other(out, folder.settings)
         todo = remaining(prompts, folder)
         before = len(prompts) - sum(map(len, todo))
-        writer = _Writer(folder, settings, part_rows, part_seconds, len(prompts), progress)
+        writer = _Writer(folder, settings, len(prompts), (part_rows, part_seconds), progress)
         if before:
             writer.tell()
         try:
@@ -167,14 +243,13 @@ class _Writer:
         self,
         folder: BatchFolder,
         settings: Settings,
-        part_rows: int,
-        part_seconds: float,
         total: int,
+        limits: tuple[int, float],
         progress: Progress,
     ) -> None:
-        self.folder, self.settings = folder, settings
-        self.part_rows, self.part_seconds = part_rows, part_seconds
-        self.total, self.progress = total, progress
+        self.folder, self.settings, self.total = folder, settings, total
+        self.part_rows, self.part_seconds = limits
+        self.progress = progress
         self.errors: list[tuple[Prompt, ProbeError]] = []
         self.measured = self.cut = 0
         self._waiting: list[Measured] = []

@@ -12,22 +12,21 @@ Source: https://huggingface.co/docs/transformers/perf_infer_gpu_multi
 
 from __future__ import annotations
 
+import atexit
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from model_probe.batch import Here, Outcome, measured
 from model_probe.errors import ProbeError
 from model_probe.trace import Floats, SiteTrace, Statistics
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from model_probe.checkpoints import Checkpoint
 
 PLANS: Final = ("auto",)
 DEVICE_MAPS: Final = ("auto", "balanced", "balanced_low_0", "sequential")
@@ -44,9 +43,7 @@ def rank() -> int:
     return int(os.environ.get("RANK") or 0)
 
 
-def load_arguments(
-    device_map: str | Mapping[str, Any] | None, tp_plan: str | None, offload_folder: str
-) -> dict[str, Any]:
+def load_arguments(device_map: str | Mapping[str, Any] | None, tp_plan: str | None) -> dict[str, Any]:
     """What `from_pretrained` has to be given for it.
 
     Raises:
@@ -55,7 +52,10 @@ def load_arguments(
     if device_map is not None and tp_plan is not None:
         raise ProbeError("not_spread", reason="it is laid out by a device map or by a plan, not by both")
     if device_map is not None:
-        return {"device_map": device_map, "offload_folder": offload_folder}
+        # what does not fit into memory goes there, and goes away with this process
+        folder = tempfile.mkdtemp(prefix="rmsnorm-lab-offload-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return {"device_map": device_map, "offload_folder": folder}
     if tp_plan is None:
         return {}
     if tp_plan not in PLANS:
@@ -64,47 +64,23 @@ def load_arguments(
         raise ProbeError("not_spread", reason="a plan needs several processes; start it with torchrun")
     from transformers.distributed import DistributedConfig
 
-    return {"distributed_config": DistributedConfig(tp_plan=tp_plan)}
+    return {"distributed_config": DistributedConfig(tp_plan="auto")}
 
 
-class Together(Here):
-    """Runs each prompt in all processes at once; they `follow` this one. Use it in a `with`."""
-
-    def __init__(self, checkpoint: Checkpoint, max_tokens: int, spread: Mapping[str, str]) -> None:
-        super().__init__(checkpoint, max_tokens, spread)
-        self._in_pass = False
-
-    def measure(self, texts: Sequence[str]) -> Iterator[tuple[int, Outcome]]:
-        for place, text in enumerate(texts):
-            _spoken(text)
-            self._in_pass = True
-            outcome = measured(self.checkpoint, text, self.max_tokens)
-            self._in_pass = False
-            yield place, outcome
-
-    def __enter__(self) -> Together:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self._in_pass:  # else the others wait inside it, and torchrun ends them
-            _spoken(None)
-
-
-def follow(checkpoint: Checkpoint, max_tokens: int) -> None:
-    """Run what the first process runs until it has no more."""
-    while (text := _spoken(None)) is not None:
-        measured(checkpoint, text, max_tokens)
-
-
-def _spoken(text: str | None) -> str | None:
+def spoken(text: str | None) -> str | None:
     """What the first process says, in all of them."""
     from torch import distributed
 
     said = [text]
     distributed.broadcast_object_list(said, src=0)
     return said[0]
+
+
+def leave() -> None:
+    """Take leave of the other processes, when nothing is left to be run together."""
+    from torch import distributed
+
+    distributed.destroy_process_group()
 
 
 def whole_sites(model: nn.Module, sites: tuple[SiteTrace, ...]) -> tuple[SiteTrace, ...]:
