@@ -13,6 +13,7 @@ from viz.shell import Page
 from viz.text import literal, number
 
 _GB: Final = 1e9
+_MORE: Final = "checkpoints-more"  # key of the list of those that could be fetched
 
 
 def checkpoint_controls(page: Page, *, choose: bool = False) -> None:
@@ -38,7 +39,7 @@ def checkpoint_controls(page: Page, *, choose: bool = False) -> None:
         st.caption(_said_of(page, offer))
     missing = [o for o in offered if not o.is_here and (offer is not None or o.name != _recorded())]
     if missing:
-        with st.popover(page.t("checkpoints.more"), width="stretch"):
+        with st.popover(page.t("checkpoints.more"), width="stretch", key=_MORE, on_change="rerun"):
             for other in missing:
                 _fetchable(page, other)
 
@@ -100,9 +101,14 @@ def _fetch_button(page: Page, name: str, size: int) -> None:
         key=f"fetch-{name}",
         width="stretch",
         disabled=measure.job() is not None,
-        on_click=measure.start_fetching,
+        on_click=_fetch,
         args=(name,),
     )
+
+
+def _fetch(name: str) -> None:
+    st.session_state[_MORE] = False  # it would lie over the progress
+    measure.start_fetching(name)
 
 
 def _size(page: Page, size: int) -> str:

@@ -171,6 +171,11 @@ def job() -> Job[Any] | None:
     return st.session_state.get(_JOB)
 
 
+def fetching() -> bool:
+    """Whether the work that this session waits for is a download."""
+    return st.session_state.get(_FETCHING) is not None
+
+
 def start_measuring(prompt: str) -> None:
     """Begin to measure a prompt on the chosen checkpoint, opening it if it is not open yet."""
     if job() is not None:
@@ -218,6 +223,7 @@ def cancel() -> None:
     current = job()
     if current is not None and _shared(current).leave(current, _session()):
         del st.session_state[_JOB]
+        st.session_state.pop(_FETCHING, None)
 
 
 def follow(words: Words) -> None:
@@ -233,17 +239,17 @@ def follow(words: Words) -> None:
     st.button(words.t("common.stop"), key="measure-stop", disabled=current.stopping, on_click=cancel)
     show_progress(current, words, look=lambda: shared.look(current, visitor))
     del st.session_state[_JOB]
-    fetching = st.session_state.pop(_FETCHING, None)
+    name = st.session_state.pop(_FETCHING, None)
     try:
         outcome = current.result()
         if isinstance(outcome, Measured):
             _keep(outcome)
         else:
-            st.session_state[_FETCHED] = fetching
+            st.session_state[_FETCHED] = name
     except TooSlow:
         st.session_state[_FAILURE] = ProbeError("too_slow", seconds=round(settings().run_seconds))
     except Cancelled:
-        st.session_state[_STOPPED] = "run" if fetching is None else "download"
+        st.session_state[_STOPPED] = "run" if name is None else "download"
     except Exception as error:  # noqa: BLE001 - the reader gets a sentence, the log the traceback
         if not isinstance(error, ProbeError):
             _LOG.error("a job of the bench failed", exc_info=error)
@@ -256,28 +262,21 @@ def show_progress(current: Job[Any], words: Words, *, look: Callable[[], None] |
 
     `look` is called at each look.
     """
-    with st.status(words.t("progress.begin"), expanded=True) as status:
-        bar, notes = st.empty(), st.empty()
-        told = None
-        while not current.wait(_LOOK_SECONDS):
-            if look is not None:
-                look()
-            if told == current.told:
-                continue
-            told = current.told
-            stage = "stopping" if current.stopping else told.stage
-            status.update(label=words.t(f"progress.{stage}", detail=literal(told.detail)))
-            if told.done is None:
-                bar.empty()
-            else:
-                bar.progress(min(max(told.done, 0.0), 1.0))
-            if current.notes:
-                notes.caption(
-                    "  \n".join(
-                        words.t(f"progress.{note.stage}", detail=literal(note.detail))
-                        for note in current.notes
-                    )
-                )
+    bar, notes = st.empty(), st.empty()
+    bar.progress(0.0, text=words.t("progress.begin"))
+    told = None
+    while not current.wait(_LOOK_SECONDS):
+        if look is not None:
+            look()
+        if told == current.told:
+            continue
+        told = current.told
+        stage = "stopping" if current.stopping else told.stage
+        label = words.t(f"progress.{stage}", detail=literal(told.detail))
+        bar.progress(min(max(told.done or 0.0, 0.0), 1.0), text=label)
+        if current.notes:
+            lines = (words.t(f"progress.{n.stage}", detail=literal(n.detail)) for n in current.notes)
+            notes.caption("  \n".join(lines))
 
 
 def failure(words: Words) -> str | None:

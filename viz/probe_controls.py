@@ -200,7 +200,7 @@ def _shown(code: str, text: str) -> Shown:
 def _run(page: Page, shown: Shown) -> None:
     running = measure.job() is not None
     st.button(
-        page.t("probe.running" if running else "probe.run"),
+        page.t("probe.running" if running and not measure.fetching() else "probe.run"),
         key="probe-run",
         width="stretch",
         disabled=running or shown.is_current or not shown.text,
@@ -215,6 +215,8 @@ def _measure_box() -> None:
 
 def _take_preset() -> None:
     code = st.session_state[_PROMPT.key]
+    if code is None:  # a busy browser that answered before it had taken the value; `bind` gives it again
+        return
     measure.forget_failure()
     if code != OWN:
         st.session_state[_TEXT] = PRESETS[code]

@@ -373,17 +373,22 @@ def test_what_the_operator_leaves_out_is_not_offered(
 @LANGUAGE
 @pytest.mark.parametrize(
     ("stem", "button", "before"),
-    [("train", "train-run", None), ("placement", "placement-lab-run", "placement.deeper.show")],
+    [
+        ("train", "train-run", ()),
+        ("placement", "placement-lab-run", ("placement.deeper.show", "placement.scale_free.show")),
+    ],
 )
 def test_labs_that_are_switched_off_say_so(
-    lang: str, stem: str, button: str, before: str | None, monkeypatch: pytest.MonkeyPatch
+    lang: str, stem: str, button: str, before: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def visited() -> AppTest:
         app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
         app.query_params["lang"] = lang
         app.run().switch_page(f"pages/{stem}.py")
         working(app.run())
-        return app if before is None else working(app.button(key=before).click().run())
+        for key in before:
+            working(app.button(key=key).click().run())
+        return app
 
     assert button in [each.key for each in visited().button]
     monkeypatch.setenv("RMSNORM_LAB_PRESET", "public")

@@ -62,9 +62,8 @@ def test_fetched_stopped_taken_up_again_and_run(
     hub.fault, hub.drip_seconds = "drip", 40.0
     page = open_address(f"{server.url}/probe?lang=en")
     fetch(page, FIRST)
-    status = page.get_by_test_id("stExpander").filter(has_text="model.safetensors")
-    expect(status).to_be_visible(timeout=ARRIVES)
-    expect(status.get_by_test_id("stProgress")).to_be_visible()
+    progress = page.get_by_test_id("stProgress").filter(has_text="model.safetensors")
+    expect(progress).to_be_visible(timeout=ARRIVES)
     page.locator(".st-key-measure-stop button").click()
     expect(page.get_by_text(EN.t("checkpoints.stopped.download"))).to_be_visible()
     here = EN.t("checkpoints.here", name=FIRST)
