@@ -21,10 +21,12 @@ from model_probe.errors import ProbeError
 from model_probe.folders import is_whole
 from model_probe.gguf_file import GgufHeader, read_gguf_header
 from model_probe.gguf_norms import check_norms
+from model_probe.memory import free_memory, require
 from model_probe.progress import Progress, silent
 from model_probe.storage import cache_dir, disk_errors, making, publish, remembered_sha256, require_space
 
 BYTES_A_PARAMETER: Final = 4  # float32
+_MEMORY: Final = 1.6  # of the result's size that converting takes at its peak, measured
 _ROOM: Final = 50_000_000  # tokenizer, config, and what else writes to the disk meanwhile
 
 
@@ -36,7 +38,7 @@ def convert(gguf: Path, progress: Progress | None = None) -> Path:
 
     Raises:
         ProbeError: `not_found`, `unreadable`, `bad_gguf`, `gguf_architecture`, `disk_full`,
-            `cache_unwritable`, `gguf_norm_differs` or `gguf_norm_lost` where transformers reads a norm
+            `too_little_memory`, `cache_unwritable`, `gguf_norm_differs` or `gguf_norm_lost` where transformers reads a norm
             wrongly, those of `discover`, or `load_failed` for anything else that transformers says.
     """
     progress = progress or silent
@@ -49,6 +51,8 @@ def convert(gguf: Path, progress: Progress | None = None) -> Path:
         if not is_whole(target):
             needed = header.parameters * BYTES_A_PARAMETER + _ROOM
             require_space(needed)
+            peak = int(_MEMORY * header.parameters * BYTES_A_PARAMETER)
+            require(peak, free_memory(), path=gguf, device="cpu", dtype="float32")
             with disk_errors(needed):
                 _convert(gguf, header, scratch, progress)
                 _note_provenance(gguf, header, digest, scratch)

@@ -26,10 +26,14 @@ if TYPE_CHECKING:
 
 BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}  # of a number, by dtype
 LOADING: Final = 200_000_000  # bytes that loading takes beside the weights
-# How the parts of a name begin that belong to a wrapper's towers; its text model is loaded without them.
-_TOWERS: Final = ("vision", "visual", "audio", "multi_modal", "mm_projector", "embed_vision", "embed_audio")
+# How the parts of a name begin that belong to a wrapper's towers, or to the heads of Qwen3.5 that
+# predict further tokens: they are stored and not loaded.
+_NOT_LOADED: Final = (
+    "vision", "visual", "audio", "multi_modal", "mm_projector", "embed_vision", "embed_audio", "mtp",
+)  # fmt: skip
 _HEAD: Final = "lm_head.weight"
 _CONTROL_GROUPS: Final = Path("/sys/fs/cgroup")
+_MINE: Final = Path("/proc/self/cgroup")
 
 
 def memory_needed(checkpoint: LocalCheckpoint | NamedCheckpoint | Path, dtype: str = "float32") -> int:
@@ -58,7 +62,7 @@ def parameters(folder: Path) -> int:
     count = 0
     for file in files:
         for name, tensor in read_header(file).items():
-            if name == "__metadata__" or (tied and name.endswith(_HEAD)) or _in_a_tower(name):
+            if name == "__metadata__" or (tied and name.endswith(_HEAD)) or _is_left_out(name):
                 continue
             numbers = 1
             for length in tensor["shape"]:
@@ -114,14 +118,14 @@ def _ties_its_embeddings(config: dict[str, Any]) -> bool:
     return bool(config.get("tie_word_embeddings") if inner is None else inner)
 
 
-def _in_a_tower(name: str) -> bool:
-    return any(part.startswith(_TOWERS) for part in name.split("."))
+def _is_left_out(name: str) -> bool:
+    return any(part.startswith(_NOT_LOADED) for part in name.split("."))
 
 
 def _left_in_groups() -> Iterator[int]:
     """The bytes left to each control group that this process is in, of either version."""
     try:
-        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        lines = _MINE.read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux
         return
     for line in lines:
