@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from model_probe.batch_files import read_batch
     from model_probe.capturing import capture
     from model_probe.checkpoints import Checkpoint, fetch, local_checkpoints, open_checkpoint
     from model_probe.discovery import discover
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from model_probe.wrapping import wrap_model
 
 _HOMES = {
+    "read_batch": "batch_files",
     "capture": "capturing",
     "Checkpoint": "checkpoints",
     "fetch": "checkpoints",
@@ -59,6 +61,7 @@ __all__ = [
     "load_recording",
     "local_checkpoints",
     "open_checkpoint",
+    "read_batch",
     "record",
     "wrap_model",
 ]

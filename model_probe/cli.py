@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from model_probe.batch import PART_ROWS, BatchResult, Measurer, Opening, follow, here, run_batch
+from model_probe.batch_files import ERRORS
 from model_probe.catalog import NAMED, find, local_checkpoints
 from model_probe.errors import ProbeError
 from model_probe.experiments import CAPITAL
 from model_probe.interventions import KINDS, Intervention, parse, parse_layers
 from model_probe.memory import memory_needed
 from model_probe.profiles import DEPTHS, INITIALISATIONS, StackSettings, to_json
+from model_probe.prompt_files import read_prompts
 from model_probe.report import Report
 from model_probe.runs import (
     LAYER_RANGE,
@@ -37,7 +41,9 @@ from model_probe.runs import (
     save_runs,
 )
 from model_probe.runs import to_json as runs_json
+from model_probe.spreading import DEVICE_MAPS, PLANS, processes, rank
 from model_probe.storage import size_text
+from model_probe.trace_files import MAX_TOKENS
 
 FAILED: Final = 2
 ENDINGS: Final = (".json", ".csv", ".npz")
@@ -507,6 +513,94 @@ def experiments_command(checkpoint: str, out: Path | None) -> None:
     path = out or SHIPPED
     _write(path, str, lambda path: save_outcomes(outcomes, path))
     click.echo(path)
+
+
+@commands.command("batch")
+@click.option(
+    "--prompts", "file", type=click.Path(dir_okay=False, path_type=Path), required=True,
+    metavar="FILE.jsonl|.parquet", help='Objects or rows with a "prompt", and an "id" if they have one.',
+)  # fmt: skip
+@_checkpoint_option
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, metavar="DIR",
+    help="The dataset's folder; what stands there already is not run again.",
+)  # fmt: skip
+@_device_option
+@_dtype_option
+@click.option(
+    "--max-tokens", type=click.IntRange(1, MAX_TOKENS), default=Opening("").max_tokens, show_default=True,
+    help="Longer prompts are cut.",
+)  # fmt: skip
+@click.option(
+    "--part-rows", type=click.IntRange(1, 100_000_000), default=PART_ROWS, show_default=True,
+    help="Rows in a file of the dataset, about; one is written every minute in any case.",
+)  # fmt: skip
+@click.option(
+    "--device-map",
+    type=click.Choice(DEVICE_MAPS),
+    help="Lay the checkpoint over all devices, memory and disk.",
+)
+@click.option(
+    "--tp-plan", type=click.Choice(PLANS), help="Under torchrun: each process holds a part of the checkpoint."
+)
+@click.option("--ray", "address", metavar="ADDRESS", help="Run on the Ray cluster there; auto: the one here.")
+@click.option(
+    "--workers", type=click.IntRange(1, 4096), help="On Ray; without it one for each GPU, else for each node."
+)
+def batch_command(
+    *,
+    file: Path,
+    checkpoint: str,
+    out: Path,
+    device: str,
+    dtype: str,
+    max_tokens: int,
+    part_rows: int,
+    device_map: str | None,
+    tp_plan: str | None,
+    address: str | None,
+    workers: int | None,
+) -> None:
+    """Run many prompts into one Parquet dataset of traces, one row a norm and token.
+
+    A run that was stopped goes on where it was. Prompts that cannot be run are listed in DIR/_errors.jsonl.
+    """
+    if address is not None and tp_plan is not None:
+        raise click.UsageError("Give either --ray or --tp-plan.")
+    if workers is not None and address is None:
+        raise click.UsageError("--workers goes with --ray.")
+    if tp_plan is None and processes() > 1:
+        raise click.UsageError("Under torchrun, give --tp-plan auto.")
+    opening = Opening(checkpoint, device, dtype, device_map, tp_plan, max_tokens)
+    if tp_plan is not None and rank() > 0:
+        follow(opening)
+        return
+    prompts = read_prompts(file)
+    with Report() as report:
+        runner: AbstractContextManager[Measurer] = here(opening, report)
+        if address is not None:
+            from model_probe.ray_batch import RayWorkers
+
+            runner = RayWorkers(address, opening, workers=workers, progress=report)
+        result = run_batch(prompts, out, runner, part_rows=part_rows, progress=report)
+    for line in _batch_lines(result, out, max_tokens):
+        click.echo(line, err=True)
+    click.echo(out)
+
+
+def _batch_lines(result: BatchResult, out: Path, max_tokens: int) -> Iterator[str]:
+    """What became of the prompts, for a person."""
+    for name in result.removed:
+        yield f"{name} was not whole; its prompts were measured again."
+    yield f"{_prompts(result.measured)} measured, {result.before} there already."
+    if result.cut:
+        yield f"{_prompts(result.cut)} cut to {max_tokens} tokens."
+    if result.failed:
+        yield f"{_prompts(result.failed)} not measured; {out / ERRORS} says why."
+
+
+def _prompts(count: int) -> str:
+    return "1 prompt" if count == 1 else f"{count} prompts"
 
 
 def _write(out: Path | None, to_text: Callable[[], str], save: Callable[[Path], object]) -> None:
