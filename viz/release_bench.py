@@ -5,7 +5,8 @@ A change is one code in the address (`viz.effects.encode`); the prompt is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -78,7 +79,7 @@ def bench_section(page: Page, view: str) -> None:
     st.header(page.t("release.heading.own"), anchor=False)
     page.prose("release/own", most=MOST)
     changes = chosen_changes()
-    edited = min(max(st.session_state.get(_EDITED) or 1, 1), len(changes))
+    edited = _edited(changes) + 1
     st.session_state[_EDITED] = edited
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="release-changes"):
         st.segmented_control(
@@ -254,10 +255,17 @@ def _kept(name: str, value: object) -> str:
 
 
 def _change(name: str) -> None:
-    """What a widget says becomes a setting of the change that is shown."""
-    changes, place = list(chosen_changes()), st.session_state[_EDITED] - 1
-    changes[place] = _changed(changes[place], name, st.session_state[_FIELD + name])
-    _choose(changes)
+    """What a widget says becomes a setting of the change that is shown, if it may be one: a browser may say anything."""
+    changes = list(chosen_changes())
+    place = _edited(changes)
+    with suppress(TypeError, ValueError):
+        changes[place] = _changed(changes[place], name, st.session_state[_FIELD + name])
+        _choose(changes)
+
+
+def _edited(changes: Sequence[Intervention]) -> int:
+    """The place, from 0, of the change whose settings are shown."""
+    return min(max(st.session_state.get(_EDITED) or 1, 1), len(changes)) - 1
 
 
 def _changed(change: Intervention, name: str, value: Any) -> Intervention:
@@ -272,7 +280,7 @@ def _changed(change: Intervention, name: str, value: Any) -> Intervention:
     if name == "everywhere":
         return replace(change, layers=None if value == "all" else (min(4, _layers() - 1),))
     if name == "span":
-        return replace(change, layers=tuple(range(value[0], value[1] + 1)))
+        return replace(change, layers=tuple(range(min(value), max(value) + 1)))
     return replace(change, roles=tuple(value) or None)
 
 
@@ -285,15 +293,19 @@ def _choose(changes: list[Intervention]) -> None:
 def _add() -> None:
     """Another change like the one shown, to be made different."""
     changes = list(chosen_changes())
-    _choose([*changes, changes[st.session_state[_EDITED] - 1]])
+    if len(changes) == MOST:
+        return
+    _choose([*changes, changes[_edited(changes)]])
     st.session_state[_EDITED] = len(changes) + 1
 
 
 def _remove() -> None:
     changes = list(chosen_changes())
-    del changes[st.session_state[_EDITED] - 1]
+    if len(changes) == 1:
+        return
+    del changes[_edited(changes)]
     _choose(changes)
-    st.session_state[_EDITED] = min(st.session_state[_EDITED], len(changes))
+    st.session_state[_EDITED] = _edited(changes) + 1
 
 
 def _segments(

@@ -210,7 +210,7 @@ def _header(page: Page) -> None:
             on_visit_change=lambda: None,
         )
         if browser.visit:
-            _visit(browser.visit, page.words)
+            _visit(browser.visit, page)
         with st.container(
             key="shell-header",
             horizontal=True,
@@ -231,18 +231,19 @@ def _header(page: Page) -> None:
                 _languages(page)
 
 
-def _visit(link: object, reader: Words) -> None:
+def _visit(link: object, page: Page) -> None:
     """Follows a link of the prose: a page's stem and its choices, as the address would name them.
 
-    Nothing happens where a browser sends something else.
+    Nothing happens where a browser sends something else, or the page itself, which no link leads to: a browser
+    that says so at every run would be sent round for ever.
     """
     if not isinstance(link, Mapping):
         return
     stem, choices = link.get("page"), link.get("choices")
-    known = {page.stem: page for page in open_pages()}
+    known = {entry.stem: entry for entry in open_pages() if entry != page.entry}
     if isinstance(stem, str) and stem in known and isinstance(choices, Mapping):
         query = {name: code for name, code in choices.items() if _may_be_in_an_address(name, code)}
-        st.switch_page(_streamlit_page(known[stem], reader), query_params=query)
+        st.switch_page(_streamlit_page(known[stem], page.words), query_params=query)
 
 
 def _may_be_in_an_address(*parts: object) -> bool:

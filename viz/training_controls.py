@@ -6,6 +6,7 @@ Every run's settings are one code in the address (`viz.outcomes.encode`), so tha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -93,7 +94,7 @@ def run_controls(page: Page) -> None:
     """Draws which runs there are, and the settings of one of them, after their choices were bound."""
     runs = chosen_runs()
     called = names(runs, page.words)
-    edited = min(max(st.session_state.get(_EDITED) or 1, 1), len(runs))
+    edited = _edited(runs) + 1
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="train-runs"):
         st.segmented_control(
             page.t("train.edit"),
@@ -242,24 +243,34 @@ def _resume() -> None:
 def _add() -> None:
     """Another run with the settings of the one shown."""
     runs = chosen_runs()
-    runs.append(runs[st.session_state[_EDITED] - 1])
+    if len(runs) == MOST_RUNS:
+        return
+    runs.append(runs[_edited(runs)])
     choose_runs(runs)
     st.session_state[_EDITED] = len(runs)
 
 
 def _remove() -> None:
     runs = chosen_runs()
-    del runs[st.session_state[_EDITED] - 1]
+    if len(runs) == 1:
+        return
+    del runs[_edited(runs)]
     choose_runs(runs)
-    st.session_state[_EDITED] = min(st.session_state[_EDITED], len(runs))
+    st.session_state[_EDITED] = _edited(runs) + 1
 
 
 def _change(name: str) -> None:
-    """What a widget says becomes a setting of the run that is shown."""
-    place, value = st.session_state[_EDITED] - 1, st.session_state[_FIELD + name]
+    """What a widget says becomes a setting of the run that is shown, if it may be one: a browser may say anything."""
     runs = chosen_runs()
-    runs[place] = replace(runs[place], **{name: value})
-    choose_runs(runs)
+    place = _edited(runs)
+    with suppress(TypeError, ValueError):
+        runs[place] = replace(runs[place], **{name: st.session_state[_FIELD + name]})
+        choose_runs(runs)
+
+
+def _edited(runs: Sequence[RunSettings]) -> int:
+    """The place, from 0, of the run whose settings are shown."""
+    return min(max(st.session_state.get(_EDITED) or 1, 1), len(runs)) - 1
 
 
 def _held(key: str, value: Any) -> Any:

@@ -146,7 +146,7 @@ def cell_of(trace: NormTrace, point: dict[str, float]) -> tuple[str, str, int] |
     """The site name, layer code and token position of a clicked point of the map; None where there is none."""
     try:
         row, column = round(float(point["y"])), round(float(point["x"]))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
     sites = trace.depth()
     if not (0 <= row < len(sites) and 0 <= column < len(trace.tokens)):
