@@ -93,7 +93,15 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 def free_weights(model: nn.Module) -> None:
     """Leave the model without its weights, and give the memory that they took back to the system."""
-    model.to("meta")
+    for module in model.modules():
+        for name, weight in module._parameters.items():
+            if weight is not None:
+                module._parameters[name] = nn.Parameter(weight.detach().to("meta"), requires_grad=False)
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = buffer.to("meta")
+        if hasattr(module, "_hf_hook"):  # it holds the weights that accelerate offloads
+            module._hf_hook = None  # type: ignore[assignment]
     give_back_memory()
 
 

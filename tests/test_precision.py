@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -142,6 +144,17 @@ def test_a_closed_checkpoint_is_refused_and_a_wrapped_model_left_alone(tiny_fold
     wrapped = wrap_model(tiny.model("qwen3"), tiny.tokenizer())
     wrapped.close()
     assert capture(wrapped, PROMPT).sites
+
+
+def test_offloaded_weights_are_given_back_too(tmp_path: Path) -> None:
+    wrapped = wrap_model(to_cpu(tiny.model("qwen3"), tmp_path), tiny.tokenizer())
+    kept = weakref.ref(wrapped.model.model.norm._hf_hook.weights_map["weight"])
+    assert kept() is not None
+    replace(wrapped, owned=True).close()
+    assert kept() is None
+    with pytest.raises(ProbeError) as refusal:
+        capture(wrapped, PROMPT)
+    assert refusal.value.code == "weights_gone"
 
 
 # compiled
