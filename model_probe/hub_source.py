@@ -157,7 +157,7 @@ class _Hub:
         # the client's own lock of this file, so that no other program of the hub writes it meanwhile
         with locked(self.locks / f"{sha256}.lock", self.attempt.progress):
             if blob.exists():
-                if blob.stat().st_size == size and is_as_published(blob, sha256, self.attempt.progress):
+                if blob.stat().st_size == size and is_as_published(blob, sha256, name, self.attempt.progress):
                     arriving.add(size, name)
                     return
                 blob.unlink()
@@ -168,7 +168,7 @@ class _Hub:
                     with suppress(OSError):
                         half.unlink()
                 raise
-            if not is_as_published(half, sha256, self.attempt.progress):
+            if not is_as_published(half, sha256, name, self.attempt.progress):
                 half.unlink()
                 raise ProbeError("checksum", name=name)
             half.replace(blob)

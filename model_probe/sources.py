@@ -186,8 +186,8 @@ def refuse_wrong(path: Path, published: str | None, name: str) -> None:
         raise ProbeError("checksum", name=name)
 
 
-def is_as_published(path: Path, published: str, progress: Progress = silent) -> bool:
-    """Whether a file has a hash that a hub names, see `refuse_wrong` (stage `verify`)."""
+def is_as_published(path: Path, published: str, name: str = "", progress: Progress = silent) -> bool:
+    """Whether a file has a hash that a hub names, see `refuse_wrong` (stage `verify`, of its `name`)."""
     size = path.stat().st_size
     if len(published) == 64:
         digest = hashlib.sha256()
@@ -196,5 +196,5 @@ def is_as_published(path: Path, published: str, progress: Progress = silent) -> 
     with path.open("rb") as file:
         while piece := file.read(1 << 24):
             digest.update(piece)
-            progress("verify", file.tell() / max(size, 1), path.name)
+            progress("verify", file.tell() / max(size, 1), name)
     return digest.hexdigest() == published

@@ -12,8 +12,19 @@ from pathlib import Path
 import hub
 import pytest
 
-from model_probe import catalog
-from model_probe.catalog import NAMED, automatic, find, hub_snapshot, local_checkpoints
+from model_probe import catalog, open_checkpoint
+from model_probe.catalog import (
+    NAMED,
+    HubId,
+    automatic,
+    find,
+    hub_id,
+    hub_snapshot,
+    hub_snapshots,
+    local_checkpoints,
+    modelscope_cache,
+    modelscope_folders,
+)
 
 CODER = NAMED["qwen2.5-coder-0.5b"]
 
@@ -28,15 +39,18 @@ def test_the_table() -> None:
     assert {len(sha256) for _, sha256 in CODER.gguf.wheels} == {64}
 
 
-def put_in_hub_cache(repository: str, folder: Path) -> Path:
+def put_in_hub_cache(
+    repository: str, folder: Path, revision: str | None = "main", commit: str = hub.COMMIT
+) -> Path:
     """Lay a folder into the hub client's cache as the client does."""
     from huggingface_hub import constants
 
     storage = Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
-    snapshot = storage / "snapshots" / hub.COMMIT
+    snapshot = storage / "snapshots" / commit
     shutil.copytree(folder, snapshot)
-    (storage / "refs").mkdir()
-    (storage / "refs" / "main").write_text(hub.COMMIT)
+    (storage / "refs").mkdir(exist_ok=True)
+    if revision is not None:
+        (storage / "refs" / revision).write_text(commit)
     return snapshot
 
 
@@ -52,6 +66,80 @@ def test_the_hub_clients_own_cache_counts(empty_caches: Path, tiny_folder: Calla
     (found,) = local_checkpoints()
     assert (found.name, found.folder, found.source) == ("qwen3-0.6b", snapshot, "Qwen/Qwen3-0.6B")
     assert found.size == sum(p.stat().st_size for p in snapshot.iterdir())
+
+
+def test_other_revisions_in_the_hub_clients_cache_count(
+    empty_caches: Path, tiny_folder: Callable[[str], Path]
+) -> None:
+    """What was downloaded at a tag or by a commit alone, and where the main branch is half here."""
+    tagged = put_in_hub_cache("Qwen/Qwen3-0.6B", tiny_folder("qwen3"), "v1", "1" * 40)
+    named = put_in_hub_cache("Qwen/Qwen3-0.6B", tiny_folder("llama"), None, "2" * 40)
+    assert hub_snapshot("Qwen/Qwen3-0.6B") is None
+    assert hub_snapshot("Qwen/Qwen3-0.6B", "v1") == hub_snapshot("Qwen/Qwen3-0.6B", "1" * 8) == tagged
+    assert hub_snapshot("Qwen/Qwen3-0.6B", "2" * 40) == named
+    assert hub_snapshot("Qwen/Qwen3-0.6B", "3" * 40) is None
+    assert {path.name for path in hub_snapshots("Qwen/Qwen3-0.6B")} == {"1" * 40, "2" * 40}
+    main = put_in_hub_cache("Qwen/Qwen3-0.6B", tiny_folder("qwen2"))
+    assert next(hub_snapshots("Qwen/Qwen3-0.6B")) == main
+    assert find("qwen3-0.6b").folder == main  # type: ignore[union-attr]
+    (main / "model.safetensors").unlink()
+    assert find("qwen3-0.6b").folder in (tagged, named)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "models/Qwen--Qwen3.5-0.8B/snapshots/master",
+        "models/Qwen/Qwen3___5-0___8B",
+        "hub/models/Qwen/Qwen3___5-0___8B",
+        "hub/Qwen/Qwen3___5-0___8B",
+    ],
+)
+def test_modelscopes_caches_count(empty_caches: Path, tiny_folder: Callable[[str], Path], place: str) -> None:
+    """Every layout that its clients have had; and the folder's names tell nothing of what is in it."""
+    folder = modelscope_cache() / place
+    shutil.copytree(tiny_folder("llama"), folder)
+    assert list(modelscope_folders("Qwen/Qwen3.5-0.8B")) == [folder]
+    (found,) = local_checkpoints()
+    assert (found.name, found.folder, found.source) == ("qwen3.5-0.8b", folder, "Qwen/Qwen3.5-0.8B")
+    assert automatic() == "qwen3.5-0.8b"
+    opened = open_checkpoint("qwen3.5-0.8b").info
+    assert (opened.name, opened.source, opened.model_type) == ("qwen3.5-0.8b", "Qwen/Qwen3.5-0.8B", "llama")
+
+
+def test_modelscopes_cache_is_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("MODELSCOPE_CACHE", raising=False)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert modelscope_cache() == tmp_path / ".cache" / "modelscope"
+    (tmp_path / ".cache/modelscope/hub/models/Qwen/Qwen3-0___6B").mkdir(parents=True)
+    assert [path.name for path in modelscope_folders("Qwen/Qwen3-0.6B")] == ["Qwen3-0___6B"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("owner/name", ("owner/name", None, None)),
+        ("Qwen/Qwen3.5-0.8B@v1.0", ("Qwen/Qwen3.5-0.8B", None, "v1.0")),
+        ("owner/name@refs/pr/1", ("owner/name", None, "refs/pr/1")),
+        ("owner/name/a-q4_k_m.gguf", ("owner/name", "a-q4_k_m.gguf", None)),
+        ("owner/name/a.gguf@main", ("owner/name", "a.gguf", "main")),
+        ("name", None),
+        ("folder/mine.gguf", None),
+        ("./owner/name", None),
+        ("/owner/name", None),
+        ("~/name", None),
+        ("owner/name/more", None),
+        ("owner/name@../up", None),
+        ("owner/name@a/../../up", None),
+        ("owner/name@", None),
+        ("owner/name/../x.gguf", None),
+        ("owner/na me", None),
+    ],
+)
+def test_what_is_an_id_of_the_hub(text: str, expected: tuple[str, str | None, str | None] | None) -> None:
+    named = hub_id(text)
+    assert named == (None if expected is None else HubId(*expected))
+    assert named is None or str(named) == text
 
 
 @pytest.mark.parametrize("lost", ["config.json", "tokenizer.json", "model.safetensors"])
@@ -101,7 +189,8 @@ def test_provenance_that_is_not_json_is_none(tmp_path: Path) -> None:
 def test_asking_loads_neither_torch_nor_transformers() -> None:
     code = (
         "import sys; from model_probe import local_checkpoints, fetch; local_checkpoints();"
-        "print(sorted({'torch', 'transformers', 'streamlit', 'plotly'} & set(sys.modules)))"
+        "unwanted = {'torch', 'transformers', 'streamlit', 'plotly', 'modelscope_hub'};"
+        "print(sorted(unwanted & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"

@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -103,6 +104,34 @@ def test_a_folder_with_one_gguf_file_opens_it(empty_caches: Path, tmp_path: Path
 def test_no_path_of_this_machine_gets_into_the_provenance(tiny_folder: Folder) -> None:
     info = open_checkpoint(tiny_folder("qwen2")).info
     assert "/" not in info.source + info.name
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("hub/models/Qwen/Qwen3___5-0___8B", "Qwen/Qwen3.5-0.8B"),
+        ("models/Qwen--Qwen3.5-0.8B/snapshots/master", "Qwen/Qwen3.5-0.8B"),
+        (
+            "models--Qwen--Qwen3.5-0.8B/snapshots/0123456789abcdef0123456789abcdef01234567",
+            "Qwen/Qwen3.5-0.8B",
+        ),
+        ("Qwen3___5-0___8B", "Qwen3.5-0.8B"),
+        ("private/notes/my qwen3", "my qwen3"),
+    ],
+)
+def test_a_folder_of_a_cache_is_called_by_its_repository_and_read_from_its_config(
+    tmp_path: Path, tiny_folder: Folder, place: str, name: str
+) -> None:
+    """The family is read from config.json, whatever a folder's name says; its path is told to nobody."""
+    shutil.copytree(tiny_folder("llama"), tmp_path / place)
+    info = open_checkpoint(tmp_path / place).info
+    assert (info.name, info.source) == (name, name)
+    assert (info.model_type, info.architecture) == ("llama", "LlamaForCausalLM")
+    assert (info.digest == "0123456789abcdef0123456789abcdef01234567") == ("0123456789" in place)
+    told = json.dumps(asdict(info))
+    assert str(tmp_path) not in told
+    assert "private" not in told
+    assert "___" not in told
 
 
 def test_auto_is_what_the_variable_names(

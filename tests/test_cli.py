@@ -13,12 +13,15 @@ from pathlib import Path
 import gguf_files
 import numpy as np
 import pytest
+from hub import COMMIT, Hub
 
 from model_probe import NormTrace, capture, open_checkpoint
 from model_probe.cli import main
+from model_probe.memory import LOADING, parameters
 from model_probe.progress import STAGES
 from model_probe.recording import Recording
 from model_probe.report import STAGE_TEXTS
+from model_probe.storage import size_text
 
 Folder = Callable[[str], Path]
 RIVER = "The river flows softly through the valley."
@@ -78,6 +81,7 @@ def test_as_a_program(tiny_folder: Folder) -> None:
 
 def test_list(empty_caches: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     open_checkpoint(gguf_files.write_gguf(tmp_path / "mine.gguf"))
+    (converted,) = (empty_caches / "converted").iterdir()
     ran = Ran(capfd, "list")
     assert (ran.status, ran.err) == (0, "")
     lines = ran.out.splitlines()
@@ -85,7 +89,11 @@ def test_list(empty_caches: Path, tmp_path: Path, capfd: pytest.CaptureFixture[s
         "qwen3.5-0.8b", "qwen3-0.6b", "qwen2.5-0.5b", "qwen2.5-coder-0.5b", "mine.gguf",
     ]  # fmt: skip
     assert "not here" in lines[0]
+    assert "1.8 GB to fetch" in lines[0]
+    assert "3.2 GB of memory" in lines[0]
     assert "491 MB to fetch" in lines[3]
+    assert "2.7 GB of memory" in lines[3]
+    assert f"{size_text(parameters(converted) * 4 + LOADING)} of memory" in lines[4]
     assert "ready" in lines[4]
     assert str(empty_caches / "converted") in lines[4]
 
@@ -249,10 +257,32 @@ def test_an_output_that_cannot_be_written(tiny_folder: Folder, capfd: pytest.Cap
     assert "/proc/gains.json cannot be written" in one_sentence(ran)
 
 
-def test_fetch_says_what_it_tried_and_what_conversion_needs(
+def test_fetch_takes_an_id_of_the_hub(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+    ran = Ran(capfd, "fetch", "owner/tiny@main")
+    assert ran.status == 0
+    folder = Path(ran.out.strip())
+    assert folder.name == COMMIT
+    assert ran.err.splitlines() == [
+        f"Asking {hub.address}",
+        "Downloading model.safetensors (0 B / 116 kB)",
+        "Verifying model.safetensors",
+    ]
+    again = Ran(capfd, "fetch", "owner/tiny")
+    assert (again.out, again.err) == (ran.out, "")
+
+
+def test_a_gated_checkpoint_says_what_to_do(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+    hub.fault = "gated"
+    sentence = one_sentence(Ran(capfd, "capture", "--checkpoint", "owner/tiny", "--prompt", "a"))
+    assert sentence == (
+        f"owner/tiny is gated: accept its terms at {hub.address}/owner/tiny,"
+        " then set HF_TOKEN to a token of that account."
+    )
+
+
+def test_fault_12_fetch_says_what_it_tried_and_what_conversion_needs(
     empty_caches: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fault 12: the address that was tried is shown, given up in seconds, the next source tried."""
     monkeypatch.setenv("MODELSCOPE_DOMAIN", "127.0.0.1:10")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")

@@ -80,6 +80,22 @@ with making("things/one", lambda stage, done=None, detail="": print(stage, flush
     assert process.returncode == 0
 
 
+def test_the_lock_of_a_process_that_died_is_free(empty_caches: Path) -> None:
+    child = (
+        "import time\nfrom model_probe.storage import making\nwith making('a') as (_, scratch):\n"
+        " (scratch / 'half').write_text('x'); print('have it', flush=True); time.sleep(600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "have it\n"
+    process.kill()
+    process.communicate(timeout=30)
+    stages: list[str] = []
+    with making("a", lambda stage, done=None, detail="": stages.append(stage)) as (_, scratch):
+        assert list(scratch.iterdir()) == []
+    assert stages == []
+
+
 def test_a_waiting_maker_can_be_cancelled(empty_caches: Path) -> None:
     def cancel(stage: str, done: float | None = None, detail: str = "") -> None:
         raise Cancelled
