@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from model_probe.catalog import (
     NAMED,
@@ -54,10 +55,16 @@ class Checkpoint:
 
     info: CheckpointInfo
     model: PreTrainedModel  # in evaluation mode, parameters without gradients
-    tokenizer: PreTrainedTokenizerBase
+    load_tokenizer: Callable[[], PreTrainedTokenizerBase]  # the same one each time
     sites: tuple[NormSite, ...]  # in the order in which they run
     lock: threading.RLock = field(default_factory=threading.RLock)  # one measurement at a time
     owned: bool = True  # False where somebody else loaded the model and goes on using it
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Of a checkpoint that this program converted it is read when it is first asked for: it takes longer
+        than all the rest, and gains can be had without."""
+        return self.load_tokenizer()
 
     def close(self) -> None:
         """Give the weights' memory back, now, whoever still holds this object or the model.
@@ -77,6 +84,8 @@ def open_checkpoint(
     *,
     device: str = "auto",
     dtype: str = "auto",
+    device_map: str | Mapping[str, Any] | None = None,
+    tp_plan: str | None = None,
     progress: Progress | None = None,
 ) -> Checkpoint:
     """Open a checkpoint and find its norms.
@@ -87,6 +96,9 @@ def open_checkpoint(
         device: `auto` (CUDA, then MPS, then CPU), `cpu`, `cuda` or `mps`.
         dtype: `auto` (float32 on a CPU, elsewhere the checkpoint's own), `float32`, `bfloat16` or
             `float16`.
+        device_map: `auto`, or another that accelerate knows: the checkpoint is laid over all devices, the
+            memory of the CPU and the disk, instead of lying on one device.
+        tp_plan: `auto`: each process that torchrun started holds a part of it (model_probe.spreading).
         progress: told of the stages `load` and `discover`, those of fetching and converting, and
             `fallback` where `auto` had to be float32 on a device without bfloat16.
 
@@ -101,34 +113,65 @@ def open_checkpoint(
     import transformers
 
     from model_probe.discovery import discover
-    from model_probe.loading import choose_device, choose_dtype, load, quiet
+    from model_probe.loading import choose_device, choose_dtype, load, load_tokenizer, quiet
     from model_probe.memory import require_memory
+    from model_probe.site_files import is_ours, keep_sites, kept_sites
+    from model_probe.spreading import load_arguments
     from model_probe.text_part import text_config
 
     made_of = provenance(place.folder)
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device, files, dequantized=bool(made_of), progress=progress)
-    require_memory(place.folder, str(chosen_dtype).removeprefix("torch."), chosen_device)
-    loaded = load(place.folder, files, device=chosen_device, dtype=chosen_dtype, progress=progress)
-    progress("discover")
-    with quiet():  # the first pass of some architectures has advice on packages to install
-        sites = discover(loaded.model)
+    spread = load_arguments(device_map, tp_plan)
+    if not spread:
+        require_memory(place.folder, str(chosen_dtype).removeprefix("torch."), chosen_device)
+    loaded = load(
+        place.folder, files, device=chosen_device, dtype=chosen_dtype, spread=spread, progress=progress
+    )
+    ours = is_ours(place.folder) and not spread
+    tokenizer = _Once(lambda: load_tokenizer(place.folder))
+    if not ours:
+        tokenizer()  # what is wrong with it is said now
+    digest = str(made_of.get("sha256") or place.commit or headers_digest(place.folder, files))
+    key = {"dtype": str(chosen_dtype).removeprefix("torch."), "digest": digest}
+    sites = kept_sites(place.folder, loaded.model, **key) if ours else None
+    if sites is None:
+        progress("discover")
+        with quiet():  # the first pass of some architectures has advice on packages to install
+            sites = discover(loaded.model)
+        if ours:
+            keep_sites(place.folder, sites, **key)
     config = text_config(loaded.model)
     info = CheckpointInfo(
         name=place.name,
         source=place.source,
-        digest=str(made_of.get("sha256") or place.commit or headers_digest(place.folder, files)),
+        digest=digest,
         architecture=type(loaded.model).__name__,
         model_type=loaded.model_type,
         hidden_size=config.hidden_size,
         num_layers=config.num_hidden_layers,
-        dtype=str(chosen_dtype).removeprefix("torch."),
+        dtype=key["dtype"],
         device=chosen_device.type,
         torch=torch.__version__,
         transformers=transformers.__version__,
         recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    return Checkpoint(info, loaded.model, loaded.tokenizer, sites)
+    return Checkpoint(info, loaded.model, tokenizer, sites)
+
+
+class _Once:
+    """Calls a function when it is first called itself, and gives that result from then on."""
+
+    def __init__(self, make: Callable[[], PreTrainedTokenizerBase]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._made: PreTrainedTokenizerBase | None = None
+
+    def __call__(self) -> PreTrainedTokenizerBase:
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def convert(gguf: Path, progress: Progress | None = None) -> Path:
             peak = int(_MEMORY * header.parameters * BYTES_A_PARAMETER)
             require(peak, free_memory(), path=gguf, device="cpu", dtype="float32")
             with disk_errors(needed):
-                _convert(gguf, header, scratch, progress)
+                _convert(gguf, header, digest, scratch, progress)
                 _note_provenance(gguf, header, digest, scratch)
                 publish(scratch, target)
     return target
@@ -74,12 +74,13 @@ def _check_architecture(gguf: Path, header: GgufHeader) -> None:
         raise ProbeError("gguf_architecture", path=gguf, architecture=header.architecture)
 
 
-def _convert(gguf: Path, header: GgufHeader, folder: Path, progress: Progress) -> None:
+def _convert(gguf: Path, header: GgufHeader, digest: str, folder: Path, progress: Progress) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     from model_probe.discovery import discover
     from model_probe.loading import quiet, refuse_missing, translated
+    from model_probe.site_files import keep_sites
 
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     with quiet(), translated(gguf), disk_errors(), _counted(progress):
@@ -96,10 +97,12 @@ def _convert(gguf: Path, header: GgufHeader, folder: Path, progress: Progress) -
         model, report = pair
         refuse_missing(gguf, report)
         progress("discover")
-        check_norms(gguf, header, discover(model.eval().requires_grad_(False)))
+        sites = discover(model.eval().requires_grad_(False))
+        check_norms(gguf, header, sites)
         progress("save")
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+        keep_sites(folder, sites, dtype="float32", digest=digest)
 
 
 @contextmanager

@@ -43,10 +43,9 @@ _REASON_LENGTH: Final = 200
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
-    """A model in evaluation mode, without gradients, and what it was read with."""
+    """A model in evaluation mode, without gradients."""
 
     model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
     model_type: str  # of config.json; a multimodal wrapper's own, where only its text model is open
 
 
@@ -56,12 +55,14 @@ def load(
     *,
     device: torch.device,
     dtype: torch.dtype,
+    spread: Mapping[str, Any] | None = None,
     progress: Progress = silent,
 ) -> Loaded:
     """Load the causal language model of a folder that `check_folder` passed.
 
     A multimodal wrapper's text model is opened alone, with the wrapper's keys renamed for it, or as
-    the wrapper without its towers (`model_probe.text_part`).
+    the wrapper without its towers (`model_probe.text_part`). With the arguments of `model_probe.spreading` it
+    lies where they say, and not on `device`.
 
     Raises:
         ProbeError: `unknown_architecture`, `missing_weights`, or `load_failed` with what
@@ -80,12 +81,24 @@ def load(
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # the report names them, the error it would raise does not
             key_mapping=_key_mapping(config, model_type, files),
+            **(spread or {}),
         )
         model, report = pair
         refuse_missing(folder, report)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        model.to(device).eval().requires_grad_(False)
-    return Loaded(model, tokenizer, model_type)
+        if not spread:
+            model.to(device)
+        model.eval().requires_grad_(False)
+    return Loaded(model, model_type)
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder that `check_folder` passed.
+
+    Raises:
+        ProbeError: `load_failed` with what transformers says.
+    """
+    with quiet(), translated(folder):
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def choose_device(name: str) -> torch.device:

@@ -86,7 +86,7 @@ def wrap_model(
         transformers=transformers.__version__,
         recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    return Checkpoint(info, model, tokenizer, sites, owned=False)
+    return Checkpoint(info, model, lambda: tokenizer, sites, owned=False)
 
 
 def _digest(model: nn.Module, sites: Sequence[NormSite]) -> str:
