@@ -45,7 +45,7 @@ class Ratio:
         verdict = "pass" if self.passes else "FAIL"
         judged = "" if self.bound is None else f"  {self.sense} {self.bound:5.2f}  {verdict}"
         return (
-            f"{self.what:56} {self.median:6.3f}  [{low:.3f}, {high:.3f}]  n={len(self.ratios):2d}"
+            f"{self.what:66} {self.median:6.3f}  [{low:.3f}, {high:.3f}]  n={len(self.ratios):2d}"
             f"  base {self.base:8.3g} {self.unit}{judged}"
         )
 

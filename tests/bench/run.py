@@ -15,9 +15,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 TABLES = {
     "capture": "capture_cost",
+    "memory": "capture_memory",
+    "opening": "opening",
     "first_chart": "first_chart",
     "costs": "norm_costs",
     "sweep": "sweep_cost",
+    "peers": "peers",  # wants tests/bench/requirements.txt
 }
 
 
