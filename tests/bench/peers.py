@@ -24,6 +24,7 @@ import json
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -167,6 +168,10 @@ TOOLS: Mapping[str, Callable[[Checkpoint], list[Use]]] = {
 
 def rows(sizes: Iterable[int] = SIZES, pairs: int | None = None) -> Iterator[Ratio]:
     """Memory, then time, of each size; `pairs` in place of the usual number."""
+    if missing := [name for name in ("transformer_lens", "nnsight") if find_spec(name) is None]:
+        raise SystemExit(
+            f"peers: {' and '.join(missing)} not here: pip install -r tests/bench/requirements.txt"
+        )
     checkpoint = _opened()
     uses = {(tool, index): use for tool in TOOLS for index, use in enumerate(TOOLS[tool](checkpoint))}
     _see_the_same(checkpoint, list(uses.values()))
