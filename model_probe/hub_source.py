@@ -219,7 +219,11 @@ def _from_hub(repository: str, revision: str | None, attempt: Attempt, work: Cal
     attempt.ask(hub.endpoint)
     address = f"{hub.endpoint}/{repository}"
     try:
-        with disk_errors(), locked(hub.locks / "rmsnorm-lab.lock", attempt.progress), _quiet():
+        with (
+            disk_errors(folder=hub.cache),
+            locked(hub.locks / "rmsnorm-lab.lock", attempt.progress),
+            _quiet(),
+        ):
             return work(hub)
     except (ProbeError, SourceError):
         raise

@@ -60,7 +60,7 @@ def _from_modelscope(
     attempt.ask(endpoint)
     cache = modelscope_cache()
     lock = cache / ".lock" / f"rmsnorm-lab--{repository.replace('/', '--')}.lock"
-    with disk_errors(), locked(lock, attempt.progress), _quiet(), _told(endpoint, repository):
+    with disk_errors(folder=cache), locked(lock, attempt.progress), _quiet(), _told(endpoint, repository):
         from modelscope_hub import HubApi, HubConfig
 
         api = HubApi(HubConfig(endpoint=endpoint, cache_dir=cache))

@@ -36,6 +36,7 @@ UNWANTED: Final = ("*/*", "consolidated*.safetensors")
 TIMEOUT: Final = (LOOK_SECONDS, READ_SECONDS)
 ROOM: Final = 50_000_000  # bytes to leave on a disk beside what is downloaded
 _TRIES: Final = 3  # to go on with a file, while less than _GROWN arrives in between
+_BUSY: Final = (429, 500, 502, 503, 504)  # statuses that may be another one in a moment
 _GROWN: Final = 1 << 20  # bytes
 _PAUSE: Final = 1.0  # seconds before each
 _PIECE: Final = 1 << 14  # bytes: what a slow network brings in a moment
@@ -111,7 +112,8 @@ def download(
 ) -> None:
     """Append to a file what it lacks of its `size`, whatever an earlier try has left of it.
 
-    A connection that breaks is made again from there, three times while little arrives.
+    A connection that breaks, or a server that is busy, is asked again from there, three times while
+    little arrives.
 
     Raises:
         SourceError: the file has another length there.
@@ -150,11 +152,20 @@ def download(
         before = here
         try:
             receive()
-        except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError):
+        except requests.RequestException as error:
             failures = 0 if here - before >= _GROWN else failures + 1
-            if failures > _TRIES:
+            if failures > _TRIES or not _may_pass(error):
                 raise
             time.sleep(_PAUSE)
+
+
+def _may_pass(error: requests.RequestException) -> bool:
+    """Whether what went wrong with a request may be gone in a moment."""
+    if isinstance(error, requests.HTTPError):
+        return error.response is not None and error.response.status_code in _BUSY
+    return isinstance(
+        error, requests.ConnectionError | requests.Timeout | requests.exceptions.ChunkedEncodingError
+    )
 
 
 def network_reason(error: Exception) -> str:

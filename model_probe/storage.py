@@ -106,8 +106,8 @@ def publish(made: Path, target: Path) -> None:
 
 
 @contextmanager
-def disk_errors(needed: int | None = None) -> Iterator[None]:
-    """Turn a full disk or an unwritable cache into a sentence; other errors pass.
+def disk_errors(needed: int | None = None, folder: Path | None = None) -> Iterator[None]:
+    """Turn a full disk or an unwritable folder (the cache) into a sentence; other errors pass.
 
     Raises:
         ProbeError: `disk_full`, `cache_unwritable`.
@@ -121,24 +121,25 @@ def disk_errors(needed: int | None = None) -> Iterator[None]:
         text = str(error)
         code = error.errno if isinstance(error, OSError) else None
         if code in _FULL or "No space left on device" in text or "os error 28" in text:
-            raise _disk_full(needed) from None
+            raise _disk_full(needed, folder) from None
         if code in _REFUSED:
-            raise ProbeError("cache_unwritable", path=cache_dir(), reason=os.strerror(code)) from None
+            where = folder or cache_dir()
+            raise ProbeError("cache_unwritable", path=where, reason=os.strerror(code)) from None
         raise
 
 
 def require_space(needed: int, folder: Path | None = None) -> None:
     """Raise ProbeError `disk_full` unless the disk of a folder (the cache) has `needed` bytes free."""
-    folder = (folder or cache_dir()).absolute()
-    while not folder.exists():
-        folder = folder.parent
-    if shutil.disk_usage(folder).free < needed:
-        raise _disk_full(needed)
+    standing = (folder or cache_dir()).absolute()
+    while not standing.exists():
+        standing = standing.parent
+    if shutil.disk_usage(standing).free < needed:
+        raise _disk_full(needed, folder)
 
 
-def _disk_full(needed: int | None) -> ProbeError:
+def _disk_full(needed: int | None, folder: Path | None) -> ProbeError:
     amount = "more bytes" if needed is None else size_text(needed)
-    return ProbeError("disk_full", needed=amount, path=cache_dir())
+    return ProbeError("disk_full", needed=amount, path=folder or cache_dir())
 
 
 def size_text(size: int) -> str:

@@ -33,7 +33,9 @@ FAULTS = (
     "drip",  # sends each weight file in small pieces, for `drip_seconds` in all
     "babble",  # answers a web page to everything
     "redirect",  # sends each file's request on to another path, as a content network does
-    "gated",  # asks for TOKEN
+    "gated",  # gives files for TOKEN only, as the hub does
+    "closed",  # and its list of files too
+    "busy",  # answers every second request for a weight file with status 503
 )
 LARGE = (".safetensors", ".gguf", ".bin")  # kept in LFS, as the hubs do
 DRIPS = 40  # pieces of a file, where none gets longer than LONGEST_DRIP
@@ -47,6 +49,7 @@ class Hub:
         self.repositories = dict(repositories)
         self.fault = ""
         self.drip_seconds = 5.0  # that one weight file takes under the fault "drip"
+        self.turns = 0  # of the fault "busy"
         self.requests: list[str] = []
         self.tokens: list[tuple[str, str | None]] = []  # what was asked for, and with which Authorization
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -111,7 +114,7 @@ class Hub:
             send(request, 200, b"a hub")
         elif self.fault == "babble":
             send(request, 200, b"<html>Log in to the hotel's network</html>")
-        elif self.fault == "gated" and request.headers.get("Authorization") != f"Bearer {TOKEN}":
+        elif self.refuses(path) and request.headers.get("Authorization") != f"Bearer {TOKEN}":
             send(request, 403, b"{}", {"X-Error-Code": "GatedRepo"})
         elif path.startswith("api/v1/models/") and "FilePath" in asked:
             repository = path.removeprefix("api/v1/models/").removesuffix("/repo")
@@ -124,6 +127,9 @@ class Hub:
             repository, _, rest = path.removeprefix("elsewhere/").partition("/resolve/")
             revision, _, name = rest.rpartition("/")
             self.send_file(request, self.folder(repository, revision), name, path)
+
+    def refuses(self, path: str) -> bool:
+        return self.fault == "closed" or (self.fault == "gated" and "/resolve/" in path)
 
     def folder(self, repository: str, revision: str) -> Path | None:
         """What a repository holds at a branch, a tag or a commit."""
@@ -181,6 +187,11 @@ class Hub:
         if self.fault == "redirect" and large and "/resolve/" in path and not path.startswith("elsewhere/"):
             send(request, 302, b"", headers | {"Location": f"{self.elsewhere}/elsewhere/{path}"})
             return
+        if self.fault == "busy" and large and request.command == "GET":
+            self.turns += 1
+            if self.turns % 2:
+                send(request, 503, b"")
+                return
         content = file.read_bytes()
         if large and self.fault == "corrupt":
             middle = len(content) // 2

@@ -378,6 +378,7 @@ def test_fault_15_a_full_disk_is_a_sentence_and_leaves_nothing(
         with pytest.raises(ProbeError) as caught:
             fetch("tiny")
     assert caught.value.code == "disk_full"
+    assert str(caught.value.fields["path"]).startswith(str(tmp_path))
     assert half_in(tmp_path) == weights_in(tmp_path) == []
     assert find("tiny") is None
     assert arrived_whole(server, fetch("tiny"))

@@ -114,10 +114,11 @@ def test_a_revision_is_no_path(hub: Hub, where: str) -> None:
     assert hub.requests == []
 
 
+@pytest.mark.parametrize("fault", ["gated", "closed"])
 def test_a_gated_repository_says_what_to_do_and_opens_to_a_token(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    hub.fault = "gated"
+    hub.fault = fault
     for token in ("", "hf_of_somebody_else"):
         monkeypatch.setenv("HF_TOKEN", token)
         with pytest.raises(ProbeError) as caught:
@@ -139,6 +140,12 @@ def test_a_mirrors_token_does_not_go_to_where_it_redirects(hub: Hub, monkeypatch
     assert large
     assert not any(large)
     assert any(sent for line, sent in hub.tokens if "/elsewhere/" not in line)
+
+
+def test_a_hub_that_is_busy_is_asked_again(hub: Hub) -> None:
+    hub.fault = "busy"
+    assert (fetch("tiny") / "model.safetensors").is_file()
+    assert hub.downloads().count("model.safetensors") == 2
 
 
 def test_a_redirect_is_followed(hub: Hub) -> None:
