@@ -65,6 +65,12 @@ class Measured:
     trace: NormTrace
 
 
+def _size_of(trace: NormTrace) -> int:
+    """Bytes of a trace, counted so that neither RESULT_BYTES nor RESULT_COUNT can be passed."""
+    figures = len(SERIES) * sum(site.input.l2.nbytes for site in trace.sites)
+    return max(figures + 200 * len(trace.tokens) + 4 * len(trace.prompt), RESULT_BYTES // RESULT_COUNT)
+
+
 @dataclass(slots=True)
 class Bench:
     """What all visitors share: the open checkpoint, the queue before it, work under way, and what came of it.
@@ -84,10 +90,13 @@ class Bench:
     lock: threading.Lock = field(default_factory=threading.Lock)  # guards `results`
 
 
-@st.cache_resource(show_spinner=False)
+# Of this process. Not in Streamlit's cache, which any browser can have emptied: each time another model would be loaded.
+_the_bench = Bench()
+
+
 def _bench() -> Bench:
     """The one bench of this process: a model is loaded once, however many come at the same time."""
-    return Bench()
+    return _the_bench
 
 
 def turns() -> Turns:
@@ -340,12 +349,6 @@ def _known(bench: Bench, offer: Offer, prompt: str, allowed: Settings) -> NormTr
 def _identity(checkpoint: Checkpoint, allowed: Settings, prompt: str) -> tuple[object, ...]:
     info = checkpoint.info
     return info.name, info.digest, info.dtype, info.device, allowed.prompt_tokens, prompt
-
-
-def _size_of(trace: NormTrace) -> int:
-    """Bytes of a trace, counted so that neither RESULT_BYTES nor RESULT_COUNT can be passed."""
-    figures = len(SERIES) * sum(site.input.l2.nbytes for site in trace.sites)
-    return max(figures + 200 * len(trace.tokens) + 4 * len(trace.prompt), RESULT_BYTES // RESULT_COUNT)
 
 
 def _opened(bench: Bench, offer: Offer | None, progress: Progress) -> Checkpoint:
