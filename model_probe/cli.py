@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, redirect_stdout
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -582,7 +582,8 @@ def batch_command(
             from model_probe.ray_batch import RayWorkers
 
             runner = RayWorkers(address, opening, workers=workers, progress=report)
-        result = run_batch(prompts, out, runner, part_rows=part_rows, progress=report)
+        with redirect_stdout(sys.stderr):  # where Ray tells of workers that died
+            result = run_batch(prompts, out, runner, part_rows=part_rows, progress=report)
     for line in _batch_lines(result, out, max_tokens):
         click.echo(line, err=True)
     click.echo(out)

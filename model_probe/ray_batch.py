@@ -26,6 +26,7 @@ from model_probe.progress import Progress, silent
 from model_probe.trace import CheckpointInfo
 
 TRIES: Final = 3  # workers that may die on one prompt
+_DEATHS: Final = 12  # a worker's, with no prompt measured in between, until the batch is given up
 _AT_ONCE: Final = 8  # prompts in one call of a worker, at most
 _LOOK_SECONDS: Final = 1.0  # how often the driver says that it lives
 _ANSWER_SECONDS: Final = 5.0
@@ -152,9 +153,9 @@ class RayWorkers:
             except errors.RayError as error:
                 raise self._failed(error) from None
             else:
-                self._deaths_in_a_row = 0
                 self._idle.append(worker)
             if places:
+                self._deaths_in_a_row *= result is None
                 back.append((places, result))
             elif result is not None:
                 self._opened(result)
@@ -181,7 +182,7 @@ class RayWorkers:
     def _replace(self, reason: str) -> None:
         """Start a worker for one that died; when none does anything but die, give up."""
         self._deaths_in_a_row += 1
-        if self._deaths_in_a_row > TRIES * self._most:
+        if self._deaths_in_a_row > _DEATHS * self._most:
             raise ProbeError("workers_lost", address=self.address, reason=_first_line(reason))
         self.replaced += 1
         self._start()
