@@ -8,6 +8,8 @@ ENV PYTHONUNBUFFERED=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_ROOT_USER_ACTION=ignore \
     RMSNORM_LAB_CACHE=/cache \
+    HF_HOME=/cache/huggingface \
+    MODELSCOPE_CACHE=/cache/modelscope \
     RMSNORM_LAB_PRESET=public
 
 RUN useradd --create-home --uid 1000 lab && install -d -o lab -g lab /cache
@@ -26,6 +28,7 @@ COPY .streamlit ./.streamlit
 COPY model_probe ./model_probe
 COPY viz ./viz
 COPY pages ./pages
+RUN python -m compileall -q app.py model_probe viz pages
 
 USER 1000
 VOLUME /cache

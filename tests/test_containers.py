@@ -44,9 +44,10 @@ def copied() -> list[tuple[str, str]]:
     return pairs
 
 
-def environment() -> dict[str, str]:
-    """What ENV sets."""
-    return dict(pair.split("=", 1) for line in instructions("ENV") for pair in line.split())
+def environment(cache: str | Path = "/cache") -> dict[str, str]:
+    """What ENV sets, with the cache somewhere else."""
+    pairs = dict(pair.split("=", 1) for line in instructions("ENV") for pair in line.split())
+    return {name: value.replace("/cache", str(cache)) for name, value in pairs.items()}
 
 
 def compose() -> dict[str, Any]:
@@ -87,6 +88,8 @@ def test_it_does_not_run_as_root_and_its_cache_is_a_volume_of_that_user():
     made = next(line for line in instructions("RUN") if "useradd" in line)
     assert f"--uid {user} lab" in made
     assert instructions("VOLUME") == [environment()["RMSNORM_LAB_CACHE"]]
+    for name in ("HF_HOME", "MODELSCOPE_CACHE"):  # nothing is written anywhere else
+        assert environment()[name].startswith(f"{environment()['RMSNORM_LAB_CACHE']}/")
     assert f"-o lab -g lab {environment()['RMSNORM_LAB_CACHE']}" in made
 
 
@@ -172,7 +175,7 @@ def test_every_file_of_the_app_that_git_keeps_is_in_the_image(image):
             assert (image / file).exists(), file
 
 
-def test_the_first_page_needs_nothing_that_is_not_in_the_image(image):
+def test_the_first_page_needs_nothing_that_is_not_in_the_image(image, tmp_path):
     code = (
         "from streamlit.testing.v1 import AppTest\n"
         "app = AppTest.from_file('app.py', default_timeout=60).run()\n"
@@ -182,7 +185,8 @@ def test_the_first_page_needs_nothing_that_is_not_in_the_image(image):
     ran = subprocess.run(
         [sys.executable, "-c", code],
         cwd=image,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | environment(),
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        | environment(tmp_path),
         capture_output=True,
         text=True,
         check=False,
@@ -209,7 +213,7 @@ def _served(image: Path, folder: Path) -> Iterator[int]:
         process = subprocess.Popen(
             [sys.executable, "-m", name, *(str(port) if part == str(PORT) else part for part in arguments)],
             cwd=image,
-            env={**os.environ, **environment(), "RMSNORM_LAB_CACHE": str(folder)},
+            env={**os.environ, **environment(folder)},
             stdout=output,
             stderr=subprocess.STDOUT,
         )
