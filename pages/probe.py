@@ -9,13 +9,13 @@ from viz.bench import begin_controls, bench, notices
 from viz.chart import chart
 from viz.checkpoint_controls import checkpoint_controls
 from viz.compare_controls import (
-    both_sources,
     compare_controls,
     compared,
     comparison,
     heat_map,
     layer_table,
     second_finding,
+    sources,
 )
 from viz.downloads import downloads
 from viz.figures.depth import depth_alt, depth_figure, growth
@@ -47,8 +47,9 @@ looked = look(shown.trace)
 pair = compared(shown)
 trace, reading = shown.trace, looked.reading
 over_tokens = None if reading.statistic == "token" else reading.statistic
-source = provenance(page.words, trace, origin=shown.origin, statistic=over_tokens)
+source = sources(page, shown, pair, over_tokens)
 each_token = provenance(page.words, trace, origin=shown.origin, statistic=None)
+each_of_both = sources(page, shown, pair, None)
 root = math.sqrt(trace.checkpoint.hidden_size)
 
 with room.picture:
@@ -84,13 +85,13 @@ with room.picture:
             root=number(root, 4),
         )
         second_finding(page, pair, looked)
-    downloads(page, trace, chart="probe-depth", source=both_sources(page, source, pair))
+    downloads(page, trace, chart="probe-depth", source=source)
 
     st.header(page.t("probe.layer_heading"), anchor=False)
     page.prose("probe/layer")
     norm_control(page, looked, trace)
     layer_table(page, pair, looked, trace)
-    st.caption(each_token)  # the table names its statistic itself
+    st.caption(each_of_both)  # the table names its statistic itself
 
     st.header(page.t("probe.tokens_heading"), anchor=False)
     page.prose("probe/tokens")
@@ -108,7 +109,7 @@ with room.picture:
         alt=shown_map.alt,
         on_click=(lambda: take_click(trace)) if shown_map.is_own else None,
     )
-    st.caption(each_token)
+    st.caption(each_of_both)
 
 st.header(page.t("probe.stays.heading"), anchor=False)
 first, later, names = contrasted(trace, page.words)

@@ -62,10 +62,10 @@ def drawn(figure: go.Figure, name: str) -> object:
 
 
 def test_a_name_is_what_differs(fox: NormTrace, river: NormTrace) -> None:
-    assert Pair(fox, river).names(EN) == ("“The quick brown fox jumps o…”", "“The river flows softly thro…”")
+    assert Pair(fox, river).names(EN) == ("“The quick brown fox jumps …”", "“The river flows softly …”")
     assert Pair(fox, scaled(fox, 2)).names(EN) == ("float32", "bfloat16")
     other = shallow(river)
-    assert Pair(fox, other).names(EN)[1] == "“The river flows softly thro…” · smaller"
+    assert Pair(fox, other).names(EN)[1] == "“The river flows softly …” · smaller"
     twin = replace(fox, checkpoint=replace(fox.checkpoint, digest="abcdef0123"))
     assert Pair(fox, twin).names(EN)[1] == f"{fox.checkpoint.name} abcdef01"
 
@@ -284,9 +284,8 @@ def test_the_difference_is_doublings_about_one(fox: NormTrace, lang: str, line: 
         assert number(float(fox.sites[0].input.l2[0]), 4) in tooltip
         assert number(3 * float(fox.sites[0].input.l2[0]), 4) in tooltip
     else:
-        assert title_of(figure) == words(lang).t(
-            "compare.map.alike", line=words(lang).t(f"common.series.{line}")
-        )
+        name = words(lang).t(f"common.series.{line}").capitalize()
+        assert title_of(figure) == words(lang).t("compare.map.alike", line=name)
     plain = heatmap_figure(fox, words(lang), LIGHT, HeatmapView(line))
     assert figure.layout.height == plain.layout.height
     assert figure.layout.margin == plain.layout.margin

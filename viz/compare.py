@@ -128,8 +128,11 @@ def beginnings(first: str, second: str, words: Words) -> tuple[str, str]:
 
 
 def beginning(prompt: str) -> str:
-    """The first words of a prompt, with everything visible that leaves no ink but the space."""
-    return shortened(_inked(prompt[: PROMPT_CHARS + 1]), PROMPT_CHARS)
+    """The first words of a prompt, with everything visible that leaves no ink but the space; ended at a word where
+    one ends nearby."""
+    text = shortened(_inked(prompt[: PROMPT_CHARS + 1]), PROMPT_CHARS)
+    whole = text.rpartition(" ")[0]
+    return f"{whole} …" if text.endswith("…") and len(whole) > PROMPT_CHARS // 2 else text
 
 
 def _part(text: str) -> str:

@@ -6,6 +6,7 @@ session's alone: elsewhere such an address compares with nothing.
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from collections.abc import Mapping
@@ -42,6 +43,7 @@ NONE: Final = "none"
 FILE: Final = "file"
 MAP: Final = Choice("map", ("first", "second", "ratio"), "first")
 
+_RULES: Final = Path(__file__).with_name("compare.css").read_text(encoding="utf-8")
 _NAME: Final = "compare"
 _CODES: Final = "compare.codes"  # {what a live result is of: its code}
 _OPENED: Final = "compare.opened"  # the file that was opened last
@@ -79,13 +81,15 @@ def compare_controls(page: Page) -> None:
     if st.session_state[choice.key] != FILE:
         return
     opened: Opened | None = st.session_state.get(_OPENED)
-    st.file_uploader(
-        page.t("compare.open"),
-        key=_opener_key(),
-        max_upload_size=MEGABYTES,
-        on_change=_take_file,
-        help=page.t("compare.open_note", n=MEGABYTES),
-    )
+    with st.container(key="compare-opener"):
+        st.html(_css(page))
+        st.file_uploader(
+            page.t("compare.open"),
+            key=_opener_key(),
+            max_upload_size=MEGABYTES,
+            on_change=_take_file,
+            help=page.t("compare.open_note", n=MEGABYTES),
+        )
     if opened is not None and opened.trace is not None:
         st.caption(page.t("compare.is_open", name=literal(opened.name)))
     if opened is not None and opened.error is not None:
@@ -107,7 +111,7 @@ def comparison(page: Page, pair: Pair | None, looked: Looked) -> None:
 
 
 def second_finding(page: Page, pair: Pair | None, looked: Looked) -> None:
-    """Where the second's numbers come from, and what the chart shows of them."""
+    """What the chart shows of the second."""
     if pair is None or pair.is_same:
         return
     trace, reading = pair.second, looked.reading
@@ -122,14 +126,16 @@ def second_finding(page: Page, pair: Pair | None, looked: Looked) -> None:
         most=number(ends["output"].max() / root, 2),
         size=trace.checkpoint.hidden_size,
     )
-    st.caption(page.t("compare.source", source=_source(page, pair)))
 
 
-def both_sources(page: Page, source: str, pair: Pair | None) -> str:
-    """The provenance for a picture of both traces: `source`, the first's, and the second's."""
-    if pair is None:
-        return source
-    return page.t("compare.both_sources", a=source, b=_source(page, pair))
+def sources(page: Page, shown: Shown, pair: Pair | None, statistic: str | None) -> str:
+    """The provenance of a picture of the page's trace, and of the second where there is one; `statistic` as in
+    `viz.provenance.provenance`."""
+    first = provenance(page.words, shown.trace, origin=shown.origin, statistic=statistic)
+    if pair is None or pair.is_same:
+        return first
+    second = provenance(page.words, pair.second, origin=pair.origins[1], statistic=statistic)
+    return page.t("compare.sources", a=first, b=second)
 
 
 def layer_table(page: Page, pair: Pair | None, looked: Looked, trace: NormTrace) -> None:
@@ -227,8 +233,17 @@ def _label(page: Page, code: str, offered: Mapping[str, tuple[NormTrace, Origin]
     return page.t("compare.measured", name=f"{said} · {trace.checkpoint.name}")
 
 
+def _css(page: Page) -> str:
+    """The page's words for the opener, where Streamlit has English ones only (`viz/compare.css`)."""
+    told = {name: page.t(f"compare.{name}", n=MEGABYTES) for name in ("choose_file", "at_most", "not_taken")}
+    variables = "".join(
+        f"--lab-{name}:{json.dumps(text, ensure_ascii=False)};" for name, text in told.items()
+    )
+    return f"<style>.st-key-compare-opener{{{variables}}}{_RULES}</style>"
+
+
 def _opener_key() -> str:
-    """Of the uploader, which is a new one after each file: what it holds is dropped, and its words are English."""
+    """Of the opener, which is a new one after each file: what the old one holds is dropped."""
     return f"compare-open-{st.session_state.get(_TIMES, 0)}"
 
 
@@ -261,7 +276,3 @@ def _refusal(page: Page, error: ProbeError) -> str:
     why = str(error.fields["why"])
     reason = page.t(f"compare.refused.{why}" if why in REASONS else f"compare.{why}", **facts)
     return page.t("errors.not_a_trace", path=facts["path"], reason=reason)
-
-
-def _source(page: Page, pair: Pair) -> str:
-    return provenance(page.words, pair.second, origin=pair.origins[1], statistic=None)

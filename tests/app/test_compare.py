@@ -229,7 +229,7 @@ def test_a_saved_trace_is_opened(lang: str, ending: str) -> None:
     assert not app.error
     working(app.segmented_control(key="choice.map").set_value("ratio").run())
     figure = charts(app)["heatmap"]
-    assert title(figure) == text.t("compare.map.alike", line=text.t("common.series.residual"))
+    assert title(figure) == text.t("compare.map.alike", line=text.t("common.series.residual").capitalize())
     assert figure["data"][0]["zmin"] == -figure["data"][0]["zmax"]
     choose(app, "none")
     choose(app, "file")  # it is still there

@@ -47,6 +47,7 @@ STEADY: Final = 1.05  # a line whose ends differ by less than this factor "does 
 _LABEL_GAP: Final = 17  # pixels between two labels at the curves' ends
 _TOKEN_NAMES: Final = 3  # sinks named in a tooltip
 _KEY_PIXELS: Final = 44  # over the plot, for the names of two traces
+_PAIR_RIGHT: Final = 110  # beside it, for the longer names at the lines' ends
 _KEY_CHARS: Final = 40  # half-widths of such a name: as many as fit on a phone
 
 Floats = NDArray[np.float64]
@@ -95,7 +96,7 @@ def depth_figure(
         depth_title(trace, words, view.reading, view.lines, pair),
         palette,
         height=HEIGHT,
-        right=98,
+        right=_PAIR_RIGHT if pair else 98,
         above=_KEY_PIXELS if pair else 0,
     )
     figure.update_yaxes(

@@ -78,13 +78,15 @@ def difference_title(pair: Pair, words: Words, line: str) -> str:
     ratios = pair.ratios(line)
     known = ratios[np.isfinite(ratios)]
     missing = int(ratios.size - known.size)
+    name = words.t(f"common.series.{line}")
+    name = name[:1].upper() + name[1:]
     if missing:
         return words.t("compare.map.missing", n=missing)
     if np.abs(known - 1).max() < ALIKE:
-        return words.t("compare.map.alike", line=words.t(f"common.series.{line}"))
+        return words.t("compare.map.alike", line=name)
     return words.t(
         "compare.map.title",
-        line=words.t(f"common.series.{line}"),
+        line=name,
         least=number(float(known.min())),
         most=number(float(known.max())),
         median=number(float(np.median(known))),
