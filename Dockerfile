@@ -37,4 +37,5 @@ EXPOSE 8501
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
     CMD ["python", "-c", "from http.client import HTTPConnection as C; c = C('127.0.0.1', 8501, timeout=4); c.request('GET', '/_stcore/health'); raise SystemExit(c.getresponse().status != 200)"]
 
-CMD ["streamlit", "run", "app.py", "--server.address", "0.0.0.0", "--server.port", "8501", "--server.headless", "true"]
+# Told an address to print, it asks no service on the internet for its own.
+CMD ["streamlit", "run", "app.py", "--server.address", "0.0.0.0", "--server.port", "8501", "--server.headless", "true", "--browser.serverAddress", "localhost"]

@@ -198,6 +198,8 @@ def test_its_command_serves_the_app_and_its_health_check_sees_that(image, tmp_pa
     with _served(image, tmp_path) as port:
         assert _healthy(port)
     assert not _healthy(port)
+    # nor does it ask somebody for its address
+    assert "xternal" not in (tmp_path / "log.txt").read_text(encoding="utf-8")
 
 
 @contextmanager
