@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -66,6 +67,18 @@ def test_the_hub_clients_own_cache_counts(empty_caches: Path, tiny_folder: Calla
     (found,) = local_checkpoints()
     assert (found.name, found.folder, found.source) == ("qwen3-0.6b", snapshot, "Qwen/Qwen3-0.6B")
     assert found.size == sum(p.stat().st_size for p in snapshot.iterdir())
+
+
+def test_the_hub_clients_home_counts(tmp_path: Path, tiny_folder: Callable[[str], Path]) -> None:
+    """HF_HOME, as another program may have used it: read when a process begins."""
+    snapshot = tmp_path / "hub" / "models--Qwen--Qwen3-0.6B" / "snapshots" / hub.COMMIT
+    shutil.copytree(tiny_folder("qwen3"), snapshot)
+    environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_CACHE"}
+    environment |= {"HF_HOME": str(tmp_path), "RMSNORM_LAB_CACHE": str(tmp_path / "ours")}
+    code = "from model_probe.catalog import find; print(find('qwen3-0.6b').folder)"
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert ran.stdout.strip() == str(snapshot)
 
 
 def test_other_revisions_in_the_hub_clients_cache_count(

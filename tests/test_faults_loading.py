@@ -65,10 +65,12 @@ class Told:
 
     def __init__(self, cancel_at: float | None = None) -> None:
         self.words: list[tuple[str, float | None, str]] = []
+        self.times: list[float] = []
         self.cancel_at = cancel_at  # share of the download
 
     def __call__(self, stage: str, done: float | None = None, detail: str = "") -> None:
         self.words.append((stage, done, detail))
+        self.times.append(time.monotonic())
         if stage == "download" and self.cancel_at is not None and (done or 0.0) >= self.cancel_at:
             raise Cancelled
 
@@ -111,14 +113,20 @@ def test_fault_11_a_warm_cache_opens_with_the_network_refused(server: Hub) -> No
     fetch("tiny")
     server.requests.clear()
     timed = """
-import time
-begin = time.monotonic()
+import statistics, time
+folder = find("tiny").folder
+def seconds(where):
+    begin = time.perf_counter()
+    open_checkpoint(where)
+    return time.perf_counter() - begin
 opened = open_checkpoint("tiny")
-print(time.monotonic() - begin, len(capture(opened, "hi").sites), opened.info.source)
+pairs = [(seconds("tiny"), seconds(folder)) for _ in range(5)]
+ratio = statistics.median(name / folder for name, folder in pairs)
+print(ratio, len(capture(opened, "hi").sites), opened.info.source)
 """
-    (line,) = lines_of(started(NO_NETWORK + NAMED_TINY + "import torch, transformers" + timed))
-    seconds, sites, source = line.split()
-    assert float(seconds) < GIVEN_UP
+    (line,) = lines_of(started(NO_NETWORK + NAMED_TINY + timed))
+    ratio, sites, source = line.split()
+    assert float(ratio) < 3  # of what opening the folder itself takes: nothing is waited for
     assert (sites, source) == ("9", "owner/tiny")
     assert server.requests == []
 
@@ -174,7 +182,8 @@ def test_fault_12_a_mirror_that_fails_is_named_and_the_next_source_tried(
         told = Told()
         begin = time.monotonic()
         assert arrived_whole(modelscope, fetch("tiny", progress=told))
-        assert time.monotonic() - begin < GIVEN_UP
+    next_asked = told.words.index(("look", None, modelscope.address))
+    assert told.times[next_asked] - begin < GIVEN_UP
     asked = [detail for stage, _, detail in told.words if stage == "look"]
     assert list(dict.fromkeys(asked)) == [address, modelscope.address]
     given_up = [detail for stage, _, detail in told.words if stage == "unreachable"]
