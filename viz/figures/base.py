@@ -71,10 +71,10 @@ def shortened(text: str, at_most: int) -> str:
     >>> shortened("river", 5), shortened("rivers", 5), shortened("残差流", 5)
     ('river', 'rive…', '残差…')
     """
-    if _half_widths(text[: at_most + 1]) <= at_most:
+    if _drawn_width(text[: at_most + 1]) <= at_most:
         return text
     text = text[:at_most]
-    while _half_widths(text) >= at_most:
+    while _drawn_width(text) >= at_most:
         text = text[:-1]
     return text + "…"
 
@@ -115,7 +115,11 @@ def _pieces(text: str) -> list[str]:
 
 def _half_widths(text: str) -> int:
     """How wide a text is drawn, in half-widths; entities of `literal` count as what they stand for."""
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in html.unescape(text))
+    return _drawn_width(html.unescape(text))
+
+
+def _drawn_width(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def _ends_well(line: str, following: str) -> bool:
