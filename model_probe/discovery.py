@@ -7,8 +7,9 @@ another convention for its weight is found and measured right, and a LayerNorm f
 
     sites = discover(model)        # in the order in which they run
 
-The roles come from the same pass: what a norm's output is handed to, and, inside attention,
-whether a later position's result answers to an earlier position of it (a key) or not (a query).
+The roles come from the same pass: what a norm's output is handed to, which branches its input is
+the sum of, and, inside attention, whether a later position's result answers to an earlier position of
+it (a key) or not (a query). Roles are of a layer's two branches: norms of a third one are `other`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ Every architecture is saved to disk with gains that are zero, negative and far f
 real checkpoint is, and each site's output is rebuilt from its input.
 """
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -210,6 +211,26 @@ def test_the_shape_of_qwen3_5_0_8b(tmp_path: Path):
     assert roles["query"] + roles["key"] == 12
     assert roles["gated"] == 18
     assert sum(roles.values()) == 79
+
+
+def test_qwen2_5_vl_as_it_is_published(tmp_path):
+    """The text model's settings beside the wrapper's, and one matrix for both embeddings."""
+    whole = tiny.model("qwen2_5_vl", tie_word_embeddings=True)
+    whole.config.tie_word_embeddings = True
+    whole.tie_weights()
+    folder = tmp_path / "published"
+    tiny.save(whole, folder)
+    assert "lm_head.weight" not in tiny.tensors(folder)
+    config = json.loads((folder / "config.json").read_text())
+    text = config.pop("text_config")
+    flat = {key: value for key, value in text.items() if key not in ("model_type", "rope_parameters")}
+    flat |= config | {"rope_theta": 10_000.0, "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}}
+    (folder / "config.json").write_text(json.dumps(flat))
+    checkpoint = open_checkpoint(folder, device="cpu", dtype="float32")
+    ids = torch.arange(5, 25)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(checkpoint.model(input_ids=ids).logits, whole(input_ids=ids).logits)
+    assert [site.role for site in checkpoint.sites if site.layer == 0] == ["attention_input", "mlp_input"]
 
 
 class Unheard(nn.Module):

@@ -219,7 +219,9 @@ def model(architecture: str, **settings: Any) -> PreTrainedModel:
         else:
             built = AutoModelForCausalLM.from_config(config)
         vary_gains(built)
-    return built.to(getattr(torch, str(settings.get("dtype", "float32")))).eval()
+    dtype = getattr(torch, str(settings.get("dtype", "float32")))
+    # a tower may hold complex numbers, which a dtype of its own would spoil
+    return (built if built.dtype == dtype else built.to(dtype)).eval()
 
 
 def norm_weights(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
