@@ -106,6 +106,11 @@ def run_button(app: AppTest):
     return app.button(key="probe-run")
 
 
+def token_menu(app: AppTest):
+    """The menu of tokens, each prompt's a widget of its own."""
+    return next(menu for menu in app.selectbox if menu.key.startswith("choice.token."))
+
+
 def type_prompt(app: AppTest, text: str) -> AppTest:
     return working(app.text_area(key="probe.text").set_value(text).run())
 
@@ -140,7 +145,7 @@ def test_the_page_opens_on_the_recording(lang: str, empty_caches: Path) -> None:
 def test_every_preset_shows_its_recording(lang: str, preset: str) -> None:
     app = opened(lang, prompt=preset)
     assert app.text_area(key="probe.text").value == PRESETS[preset]
-    assert len(app.selectbox[0].options) == len(load_recording().traces[preset].tokens)
+    assert len(token_menu(app).options) == len(load_recording().traces[preset].tokens)
     assert not run_button(app).disabled  # a run would measure it here, live
     assert words(lang).t("probe.not_measured", run=words(lang).t("probe.run")) not in notices(app)
 
@@ -173,9 +178,9 @@ def test_the_tokens_to_choose_from_are_those_of_the_prompt_shown() -> None:
     for preset in ("fox", "river", "fox"):
         app.pills(key="choice.prompt").set_value(preset).run()
         tokens = load_recording().traces[preset].tokens
-        assert app.selectbox[0].options[1].endswith(visible(tokens[1].text))
-        assert app.selectbox[0].value == "1"
-        keys.add(app.selectbox[0].key)
+        assert token_menu(app).options[1].endswith(visible(tokens[1].text))
+        assert token_menu(app).value == "1"
+        keys.add(token_menu(app).key)
     assert len(keys) == 2  # a widget that stayed would keep the label it had in the browser
 
 
@@ -191,7 +196,7 @@ def test_controls_change_the_pictures_and_the_address() -> None:
     assert charts(app)["probe-depth"]["layout"]["yaxis"]["type"] == "linear"
     assert address(app, "axis") == "linear"
     app.segmented_control(key="choice.statistic").set_value("token").run()
-    app.selectbox[0].set_value("2").run()
+    token_menu(app).set_value("2").run()
     assert "position 2" in title(charts(app)["probe-depth"])
     app.pills(key="choice.lines.several").set_value(["output"]).run()
     assert [d["name"] for d in charts(app)["probe-depth"]["data"]] == ["output"]
@@ -326,7 +331,7 @@ def test_a_typed_control_token_is_marked(tiny_here: Path) -> None:
     """Fault 18."""
     app = measure_prompt(opened(), "a<|im_end|>b")
     assert words("en").t("probe.control_tokens") in notices(app)
-    assert any("⟦<|im_end|>⟧" in option for option in app.selectbox[0].options)
+    assert any("⟦<|im_end|>⟧" in option for option in token_menu(app).options)
 
 
 def test_a_prompt_over_the_limits_is_cut_with_a_notice(tiny_here: Path) -> None:
