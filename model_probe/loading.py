@@ -32,6 +32,7 @@ from transformers.utils import logging as transformers_logging
 from model_probe.errors import ProbeError
 from model_probe.folders import read_header, read_json, stored_dtype
 from model_probe.progress import Progress, silent
+from model_probe.spreading import refuse_uneven
 from model_probe.text_part import text_part
 
 DEVICES: Final = ("auto", "cpu", "cuda", "mps")
@@ -71,6 +72,8 @@ def load(
     progress("load")
     with quiet(), translated(folder):
         config, model_type, model_class = _config(folder)
+        if "distributed_config" in (spread or {}):
+            refuse_uneven(config.get_text_config(decoder=True))
         pair: Any = model_class.from_pretrained(
             folder,
             config=config,

@@ -27,6 +27,7 @@ from model_probe.trace import Floats, SiteTrace, Statistics
 
 if TYPE_CHECKING:
     from torch import nn
+    from transformers import PreTrainedConfig
 
 PLANS: Final = ("auto",)
 DEVICE_MAPS: Final = ("auto", "balanced", "balanced_low_0", "sequential")
@@ -65,6 +66,16 @@ def load_arguments(device_map: str | Mapping[str, Any] | None, tp_plan: str | No
     from transformers.distributed import DistributedConfig
 
     return {"distributed_config": DistributedConfig(tp_plan="auto")}
+
+
+def refuse_uneven(config: PreTrainedConfig) -> None:
+    """Raise ProbeError `not_spread` where the processes cannot hold equally many attention heads."""
+    count = processes()
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        heads = getattr(config, name, None) or count
+        if heads % count:
+            reason = f"its {heads} attention heads cannot be shared evenly by {count} processes"
+            raise ProbeError("not_spread", reason=reason)
 
 
 def spoken(text: str | None) -> str | None:

@@ -587,30 +587,35 @@ def test_two_processes_measure_what_one_does(architecture: str, tiny_folder: Fol
     assert header["spread"] == {"tp_plan": "auto"}
 
 
-def torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
+def torchrun(*arguments: object, processes: int = 2) -> subprocess.CompletedProcess[str]:
+    """`batch` in processes that torchrun starts on this machine's CPU, so with gloo."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        "2",
-        "--master-addr",
-        "127.0.0.1",
-    ]
-    command += ["--master-port", str(port), "-m", "model_probe", "batch", *(str(one) for one in arguments)]
+    places = f"--nproc-per-node {processes} --master-addr 127.0.0.1 --master-port {port}".split()
+    command = [sys.executable, "-m", "torch.distributed.run", *places, "-m", "model_probe", "batch"]
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600,
+        [*command, *(str(argument) for argument in arguments)],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=600,
         env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
 
 
-def test_a_failure_under_torchrun_is_a_sentence(tmp_path: Path) -> None:
+def test_a_failure_under_torchrun_is_a_sentence(tiny_folder: Folder, tmp_path: Path) -> None:
     ran = torchrun("--prompts", many(tmp_path / "p.jsonl", 1), "--out", tmp_path / "out")
     assert ran.returncode != 0
     assert "Under torchrun, give --tp-plan auto." in ran.stderr
+    base = (
+        "--prompts",
+        tmp_path / "p.jsonl",
+        "--checkpoint",
+        tiny_folder("qwen3"),
+        "--out",
+        tmp_path / "out",
+    )
+    ran = torchrun(*base, "--tp-plan", "auto", processes=3)
+    assert ran.returncode != 0
+    assert "its 4 attention heads cannot be shared evenly by 3 processes." in ran.stderr
 
 
 @pytest.mark.parametrize(
