@@ -115,6 +115,7 @@ def open_checkpoint(
     from model_probe.discovery import discover
     from model_probe.loading import choose_device, choose_dtype, load, load_tokenizer, quiet
     from model_probe.memory import require_memory
+    from model_probe.passes import input_device
     from model_probe.site_files import is_ours, keep_sites, kept_sites
     from model_probe.spreading import load_arguments
     from model_probe.text_part import text_config
@@ -151,7 +152,7 @@ def open_checkpoint(
         hidden_size=config.hidden_size,
         num_layers=config.num_hidden_layers,
         dtype=key["dtype"],
-        device=chosen_device.type,
+        device=(input_device(loaded.model) if spread else chosen_device).type,
         torch=torch.__version__,
         transformers=transformers.__version__,
         recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -425,10 +425,12 @@ def test_a_full_disk_leaves_nothing_half_written(
         1,
     )
     real = parquet.write_table
+    seen: list[int] = []
 
     def fills_up(table: pa.Table, path: Path, **options: Any) -> None:
         if "000001" in path.name:
             path.write_bytes(b"PAR1")
+            seen.append(pd.read_parquet(tmp_path / "out").prompt_index.nunique())  # by others meanwhile
             raise OSError(errno.ENOSPC, "No space left on device")
         real(table, path, **options)
 
@@ -436,6 +438,7 @@ def test_a_full_disk_leaves_nothing_half_written(
         patched.setattr(parquet, "write_table", fills_up)
         status, _, err = run(capfd, *base)
     assert status == 2
+    assert seen == [1]
     assert err[-1] == f"The disk is full: more bytes are needed in {tmp_path / 'out'}."
     assert [path.name for path in (tmp_path / "out").glob("*part*")] == ["part-000000.parquet"]
     assert run(capfd, *base)[2][-1] == "2 prompts measured, 1 there already."
