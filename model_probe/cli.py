@@ -1,4 +1,4 @@
-"""The command line: `python -m model_probe list | fetch | capture | gains | record | profiles | train`.
+"""The command line: `python -m model_probe list | fetch | capture | gains | batch | record | profiles | train`.
 
 Results go to standard output or to `--out`; what is going on goes to standard error. The exit
 status is 0, or 2 with one sentence on standard error. torch is loaded only by what needs it.
@@ -6,9 +6,10 @@ status is 0, or 2 with one sentence on standard error. torch is loaded only by w
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -582,11 +583,24 @@ def batch_command(
             from model_probe.ray_batch import RayWorkers
 
             runner = RayWorkers(address, opening, workers=workers, progress=report)
-        with redirect_stdout(sys.stderr):  # where Ray tells of workers that died
+        with (
+            _terminated_as_interrupted(),
+            redirect_stdout(sys.stderr),
+        ):  # where Ray tells of workers that died
             result = run_batch(prompts, out, runner, part_rows=part_rows, progress=report)
     for line in _batch_lines(result, out, max_tokens):
         click.echo(line, err=True)
     click.echo(out)
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM, with which servers and schedulers end a program, ends it as Ctrl-C does: what is done is kept."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _batch_lines(result: BatchResult, out: Path, max_tokens: int) -> Iterator[str]:

@@ -341,6 +341,29 @@ def test_a_stopped_run_keeps_what_it_measured(tiny_folder: Folder, tmp_path: Pat
     assert result == BatchResult(total=5, before=2, measured=2, cut=0, failed=1, removed=())
 
 
+def test_a_run_that_is_told_to_end_keeps_what_it_measured(tiny_folder: Folder, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = [
+        "--prompts",
+        many(tmp_path / "p.jsonl", 2000),
+        "--checkpoint",
+        tiny_folder("qwen2"),
+        "--out",
+        out,
+    ]
+    program = subprocess.Popen(
+        [sys.executable, "-m", "model_probe", "batch", *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert program.stderr is not None
+    said = iter(program.stderr.readline, "")
+    assert "Measuring the prompts\n" in said  # reads up to it
+    program.terminate()
+    assert list(said)[-1] == "Stopped.\n"
+    assert program.wait() == 2
+    assert 1 <= len(traces(out)) < 2000
+
+
 def test_a_part_that_is_not_whole_is_measured_again(
     tiny_folder: Folder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
