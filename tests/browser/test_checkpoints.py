@@ -80,6 +80,14 @@ def test_fetched_stopped_taken_up_again_and_run(
     expect(page.get_by_text(EN.t("checkpoints.here", name=SECOND))).to_be_visible(timeout=ARRIVES)
     expect(page).to_have_url(f"{server.url}/probe?lang=en&checkpoint={SECOND}")
     run(page, SECOND)
+
+    page.locator("[class*=st-key-choice-compare] [role=combobox]").last.click()  # the one of these options
+    page.get_by_role("option").filter(has_text=FIRST).click()
+    over = page.locator(".st-key-probe-compared")
+    expect(over).to_contain_text(SECOND)
+    expect(over).to_contain_text(FIRST)
+    chart = page.locator(".st-key-probe-depth")
+    expect(chart.locator(".gtitle").first).to_contain_text("in A and", timeout=ARRIVES)
     assert not list((tmp_path / "hub-cache").rglob("*.incomplete"))
     shutil.rmtree(tmp_path / "hub-cache")  # both are open or were: what is on the page stays
     page.locator(".st-key-probe-run").scroll_into_view_if_needed()
