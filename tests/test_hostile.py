@@ -7,6 +7,7 @@ import random
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ import tiny
 from hostile import BIDI, CONTROLS, NASTY, UNPAIRED, ZERO_WIDTH, random_text
 from markdown_it import MarkdownIt
 
+from model_probe.capturing import token_ids
+from model_probe.errors import ProbeError
 from model_probe.tokens import readable_tokens
 from model_probe.trace import Token
 from viz.figures import base
@@ -168,3 +171,36 @@ def test_right_to_left_text_moves_nothing_around_it() -> None:
 def test_a_label_is_as_long_as_it_may_be(text: str) -> None:
     for special in (False, True):
         assert len(base.token_label(Token(0, 1, text, special))) <= base.TOKEN_CHARS + 1
+
+
+@pytest.mark.parametrize("c", UNPAIRED, ids=lambda c: f"U+{ord(c):04X}")
+def test_an_unpaired_surrogate_never_reaches_the_tokenizer(c: str) -> None:
+    rng = random.Random(ord(c))
+    for _ in range(20):
+        with pytest.raises(ProbeError) as refused:
+            token_ids(SimpleNamespace(tokenizer=None), random_text(rng) + c)  # type: ignore[arg-type]
+        assert refused.value.code == "bad_prompt"
+
+
+def test_every_line_of_the_threat_model_names_tests_that_are_there() -> None:
+    tests = Path(__file__).parent
+    text = (tests.parent / "docs" / "threats.md").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.startswith("|")][2:]
+    assert len(lines) >= 15
+    for line in lines:
+        column = line.split("|")[3]
+        named = re.findall(r"`([^`]+)`", column)
+        assert named or column.strip() == "the same", line
+        file = ""
+        for name in named:
+            path, _, test = (
+                name.rpartition("::")
+                if "::" in name
+                else (name, "", "")
+                if ".py" in name
+                else (file, "", name)
+            )
+            file = path
+            source = (tests / path).read_text(encoding="utf-8")
+            wanted = test.strip("…")
+            assert not wanted or re.search(rf"def test_\w*{wanted.removeprefix('test_')}", source), name

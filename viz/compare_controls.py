@@ -32,7 +32,7 @@ from viz.provenance import Origin, provenance
 from viz.reading import FINAL, LINES, layers, sites_of
 from viz.shell import Page
 from viz.tables import pair_site_table, site_table
-from viz.text import literal, number
+from viz.text import inked, isolated, literal, number
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -227,10 +227,15 @@ def _label(page: Page, code: str, offered: Mapping[str, tuple[NormTrace, Origin]
     if code not in offered:
         return page.t("compare.file")
     if code == FILE:
-        return page.t("compare.opened", name=shortened(st.session_state[_OPENED].name, _NAME_CHARS))
+        return page.t("compare.opened", name=_seen(st.session_state[_OPENED].name))
     trace = offered[code][0]
-    said = page.t("figures.quoted", text=beginning(trace.prompt))
-    return page.t("compare.measured", name=f"{said} · {trace.checkpoint.name}")
+    said = page.t("figures.quoted", text=isolated(beginning(trace.prompt)))
+    return page.t("compare.measured", name=f"{said} · {_seen(trace.checkpoint.name)}")
+
+
+def _seen(name: str) -> str:
+    """A name from elsewhere as plain text, short, with nothing in it that cannot be seen."""
+    return isolated(shortened(inked(name), _NAME_CHARS))
 
 
 def _css(page: Page) -> str:
