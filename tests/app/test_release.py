@@ -12,7 +12,6 @@ from streamlit.testing.v1 import AppTest
 
 from model_probe.catalog import CHECKPOINT_VARIABLE
 from model_probe.experiments import EXPERIMENTS, LOGIT_FACTORS, load_recorded
-from viz import measure
 from viz.effects import truth
 from viz.release import case_choice
 from viz.release_bench import CHANGES, OFF
@@ -22,12 +21,6 @@ ROOT = Path(__file__).resolve().parents[2]
 LANGUAGE = pytest.mark.parametrize("lang", LANGUAGES)
 EXPERIMENT = pytest.mark.parametrize("experiment", EXPERIMENTS)
 RECORDED = load_recorded()
-
-
-@pytest.fixture(autouse=True)
-def fresh_bench() -> None:
-    """Each test opens its own checkpoint."""
-    measure._bench.clear()
 
 
 def opened(lang: str, **address: str) -> AppTest:
