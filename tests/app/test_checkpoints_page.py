@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import streamlit as st
 from hub import Hub
 from streamlit.testing.v1 import AppTest
 
@@ -27,14 +26,6 @@ ROOT = Path(__file__).resolve().parents[2]
 LANGUAGE = pytest.mark.parametrize("lang", LANGUAGES)
 FIRST, SECOND = "qwen3-0.6b", "qwen2.5-0.5b"  # in the order of the table
 PROMPT = "alpha beta"
-
-
-@pytest.fixture(autouse=True)
-def fresh_bench() -> Iterator[None]:
-    """No checkpoint is open from another test."""
-    st.cache_resource.clear()
-    yield
-    st.cache_resource.clear()
 
 
 @pytest.fixture

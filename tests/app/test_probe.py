@@ -7,12 +7,11 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 from term_html import without_notes
 
@@ -32,14 +31,6 @@ from viz.text import LANGUAGES, number, words
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGE = pytest.mark.parametrize("lang", LANGUAGES)
 CHARTS = ("probe-depth", "probe-tokens", "probe-heatmap", "probe-published")
-
-
-@pytest.fixture(autouse=True)
-def fresh_bench() -> Iterator[None]:
-    """No checkpoint is open from another test."""
-    st.cache_resource.clear()
-    yield
-    st.cache_resource.clear()
 
 
 @pytest.fixture

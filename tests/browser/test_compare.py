@@ -43,11 +43,15 @@ def test_a_saved_trace_is_laid_over_the_recording(
     choose_file(page, saved)
     expect(page.get_by_text(text.t("compare.is_open", name=f"river{ending}"))).to_be_visible()
     expect(page.locator(".st-key-probe-compared")).to_contain_text("The river flows softly")
-    expect(page.locator(".st-key-probe-depth .scatterlayer .trace.scatter")).to_have_count(6)  # three lines of each
+    expect(page.locator(".st-key-probe-depth .scatterlayer .trace.scatter")).to_have_count(
+        6
+    )  # three lines of each
     ratio = page.get_by_role("radio", name=text.t("compare.map.ratio"))
     expect(page.locator(".lab-table").filter(has_text=text.t("compare.map.ratio")).first).to_be_visible()
     ratio.click()
-    expect(page.get_by_text(text.t("compare.unlike.tokens"))).to_be_visible()  # fox and river differ in theirs
+    expect(
+        page.get_by_text(text.t("compare.unlike.tokens"))
+    ).to_be_visible()  # fox and river differ in theirs
 
 
 @pytest.mark.parametrize(
