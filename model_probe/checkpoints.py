@@ -49,6 +49,23 @@ __all__ = ["Checkpoint", "fetch", "local_checkpoints", "open_checkpoint"]
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What tells a file from one that was put in its place or written over."""
+
+    path: Path
+    identity: tuple[int, int, int, int]  # device, inode, bytes, nanoseconds of the last change
+
+    @classmethod
+    def of(cls, path: Path) -> FileState | None:
+        """None where there is no such file."""
+        try:
+            found = path.stat()
+        except OSError:
+            return None
+        return cls(path, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
     """An open checkpoint and the norms that were found in it."""
@@ -59,6 +76,16 @@ class Checkpoint:
     sites: tuple[NormSite, ...]  # in the order in which they run
     lock: threading.RLock = field(default_factory=threading.RLock)  # one measurement at a time
     owned: bool = True  # False where somebody else loaded the model and goes on using it
+    files: tuple[FileState, ...] = ()  # of the weights, as they were when it was opened
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the files that it was read from are what they were, or are gone.
+
+        Weights on a CPU may still lie in them (safetensors are mapped): to read what was cut off meanwhile would end
+        the process, and what was written over is another checkpoint. A file that was removed stays whole for who has it.
+        """
+        return all(FileState.of(state.path) in (state, None) for state in self.files)
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -108,6 +135,7 @@ def open_checkpoint(
     progress = progress or silent
     place = _locate(str(where), progress)
     files = check_folder(place.folder)
+    states = tuple(state for state in map(FileState.of, files) if state is not None)  # before they are read
 
     import torch
     import transformers
@@ -157,7 +185,7 @@ def open_checkpoint(
         transformers=transformers.__version__,
         recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    return Checkpoint(info, loaded.model, tokenizer, sites)
+    return Checkpoint(info, loaded.model, tokenizer, sites, files=states)
 
 
 class _Once:

@@ -17,6 +17,8 @@ from uuid import uuid4
 
 import streamlit as st
 from cachetools import LRUCache
+from streamlit import runtime
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from model_probe.catalog import NAMED, NamedCheckpoint
 from model_probe.errors import ProbeError
@@ -75,8 +77,8 @@ def _size_of(trace: NormTrace) -> int:
 class Bench:
     """What all visitors share: the open checkpoint, the queue before it, work under way, and what came of it.
 
-    `results` are kept by digest, dtype and prompt limit of the checkpoint and by prompt, so that a file that was
-    exchanged behind a name is another checkpoint.
+    `results` are kept by digest, files and dtype of the checkpoint, prompt and its limit: a file that was exchanged
+    behind a name is another checkpoint.
     """
 
     turns: Turns = field(default_factory=Turns)
@@ -246,7 +248,8 @@ def follow(words: Words) -> None:
         return
     shared, visitor = _shared(current), _session()
     st.button(words.t("common.stop"), key="measure-stop", disabled=current.stopping, on_click=cancel)
-    show_progress(current, words, look=lambda: shared.look(current, visitor))
+    is_here = _presence()
+    show_progress(current, words, look=lambda: shared.look(current, visitor) if is_here() else None)
     del st.session_state[_JOB]
     name = st.session_state.pop(_FETCHING, None)
     try:
@@ -348,14 +351,14 @@ def _known(bench: Bench, offer: Offer, prompt: str, allowed: Settings) -> NormTr
 
 def _identity(checkpoint: Checkpoint, allowed: Settings, prompt: str) -> tuple[object, ...]:
     info = checkpoint.info
-    return info.name, info.digest, info.dtype, info.device, allowed.prompt_tokens, prompt
+    return info.name, info.digest, checkpoint.files, info.dtype, info.device, allowed.prompt_tokens, prompt
 
 
 def _opened(bench: Bench, offer: Offer | None, progress: Progress) -> Checkpoint:
     """Inside a turn: nobody else opens or uses a checkpoint meanwhile."""
     if offer is None:
         raise ProbeError("no_checkpoint")
-    if bench.checkpoint is None or bench.code != offer.code:
+    if bench.checkpoint is None or bench.code != offer.code or not bench.checkpoint.is_unchanged:
         from model_probe import open_checkpoint
 
         bench.code = None
@@ -365,6 +368,7 @@ def _opened(bench: Bench, offer: Offer | None, progress: Progress) -> Checkpoint
             del leaving
         bench.checkpoint = open_checkpoint(offer.where, device=settings().device, progress=progress)
         bench.code = offer.code
+        _LOG.info("opened %s", offer.name)
     return bench.checkpoint
 
 
@@ -386,6 +390,15 @@ def _shared(current: Job[Any]) -> Shared[Any]:
     """Where others may have joined the job."""
     bench = _bench()
     return bench.downloads if bench.downloads.has(current) else bench.captures
+
+
+def _presence() -> Callable[[], bool]:
+    """Whether the browser of this session is still there: its script goes on without it."""
+    context = get_script_run_ctx()
+    if context is None or not runtime.exists():  # without a server, as in tests of a page
+        return lambda: True
+    server, identity = runtime.get_instance(), context.session_id
+    return lambda: server.is_active_session(identity)
 
 
 def _session() -> str:

@@ -5,27 +5,21 @@ from __future__ import annotations
 import http.client
 import itertools
 import re
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import pytest
 import tiny
 from browser.server import ROOT, Server, running_app
 from streamlit.proto.BackMsg_pb2 import BackMsg
-from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetState
+from visitor import client
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
-from websockets.typing import Subprotocol
 
 from viz.probe_controls import MAX_CHARS
 from viz.text import words
 
 EN = words("en")
-PATIENCE = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -36,85 +30,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("server") / "log.txt"
     with running_app(log, environment) as running:
         yield running
-
-
-@dataclass
-class Client:
-    """A session, and the texts of what its page holds."""
-
-    socket: ClientConnection
-    page: str = ""  # hash of the page's script
-    drawn: dict[tuple[int, ...], object] = field(default_factory=dict)
-    widgets: dict[str, str] = field(default_factory=dict)  # the end of a widget's id, its key → id
-
-    def send(self, query: str = "", page: str = "", *states: WidgetState) -> None:
-        message = BackMsg()
-        message.rerun_script.query_string = query
-        message.rerun_script.page_name = page
-        if not page:
-            message.rerun_script.page_script_hash = self.page
-        message.rerun_script.widget_states.widgets.extend(states)
-        message.rerun_script.SetInParent()
-        self.socket.send(message.SerializeToString())
-
-    def run(self, query: str = "", page: str = "", *states: WidgetState) -> Client:
-        """Run the script and read until it has ended, with all the runs that it begins itself."""
-        self.send(query, page, *states)
-        return self.read()
-
-    def read(self) -> Client:
-        """Take all messages up to the end of a run that is not followed by another one."""
-        give_up = time.monotonic() + PATIENCE
-        while time.monotonic() < give_up:
-            message = ForwardMsg.FromString(self.socket.recv(timeout=PATIENCE))
-            kind = message.WhichOneof("type")
-            if kind == "new_session":
-                self.drawn.clear()
-            elif kind == "navigation":
-                self.page = message.navigation.page_script_hash
-            elif kind == "delta":
-                self._take(message)
-            elif kind == "script_finished" and message.script_finished == ForwardMsg.FINISHED_SUCCESSFULLY:
-                return self
-        raise TimeoutError
-
-    def _take(self, message: ForwardMsg) -> None:
-        element = message.delta.new_element
-        self.drawn[tuple(message.metadata.delta_path)] = message.delta
-        kind = element.WhichOneof("type")
-        inner = getattr(element, kind) if kind else None
-        identity = getattr(inner, "id", "")
-        if isinstance(identity, str) and identity.startswith("$$ID-"):
-            self.widgets[identity.split("-", 2)[2]] = identity
-
-    def text(self) -> str:
-        return "\n".join(str(delta) for delta in self.drawn.values())
-
-    def has(self, title: str) -> bool:
-        return any(
-            delta.new_element.heading.body == title  # type: ignore[attr-defined]
-            for delta in self.drawn.values()
-        )
-
-    @property
-    def failed(self) -> bool:
-        return any(
-            delta.new_element.WhichOneof("type") == "exception"  # type: ignore[attr-defined]
-            for delta in self.drawn.values()
-        )
-
-
-@contextmanager
-def client(server: Server, **headers: str) -> Iterator[Client]:
-    address = server.url.replace("http", "ws") + "/_stcore/stream"
-    with connect(
-        address,
-        subprotocols=[Subprotocol("streamlit")],
-        additional_headers=headers,
-        max_size=None,
-        proxy=None,
-    ) as socket:
-        yield Client(socket)
 
 
 def asked(

@@ -6,23 +6,19 @@ from pathlib import Path
 
 import pytest
 from browser.conftest import Open
+from browser.ready import choose, drawn
 from browser.server import Server
 from playwright.sync_api import Page, expect
 
 from model_probe.recording import load_recording
 from viz.text import LANGUAGES, Words, words
 
+COMPARE = "choice-compare"
 LANGUAGE = pytest.mark.parametrize("lang", LANGUAGES)
 
 
-def choose(page: Page, option: str) -> None:
-    """Take an option of the menu of what to compare with."""
-    page.locator("[class*=st-key-choice-compare] [role=combobox]").click()
-    page.get_by_role("option").filter(has_text=option).click()
-
-
 def opener(page: Page, text: Words) -> None:
-    choose(page, text.t("compare.file"))
+    choose(page, COMPARE, text.t("compare.file"))
     expect(page.get_by_test_id("stFileUploader")).to_be_visible()
 
 
@@ -38,7 +34,7 @@ def test_a_saved_trace_is_laid_over_the_recording(
     ending = ".json" if lang == "zh" else ".npz"
     saved = tmp_path / f"river{ending}"
     load_recording().traces["river"].save(saved)
-    page = open_address(f"{app.url}/probe?lang={lang}")
+    page = drawn(open_address(f"{app.url}/probe?lang={lang}"))
     opener(page, text)
     choose_file(page, saved)
     expect(page.get_by_text(text.t("compare.is_open", name=f"river{ending}"))).to_be_visible()
@@ -69,12 +65,12 @@ def test_what_is_no_trace_gets_a_sentence(
 ) -> None:
     text = words("zh")
     (tmp_path / name).write_bytes(content)
-    page = open_address(f"{app.url}/probe?lang=zh")
+    page = drawn(open_address(f"{app.url}/probe?lang=zh"))
     opener(page, text)
     choose_file(page, tmp_path / name)
     refusal = page.get_by_test_id("stAlertContainer")
     expect(refusal).to_contain_text(name)
     expect(page.locator(".st-key-probe-compared")).to_have_count(0)
-    choose(page, text.t("common.preset.river"))  # the page goes on
+    choose(page, COMPARE, text.t("common.preset.river"))  # the page goes on
     expect(page.locator(".st-key-probe-compared")).to_be_visible()
     assert "Traceback" not in app.log()

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser.conftest import Open
+from browser.ready import drawn
 from browser.server import ROOT, Server
 from playwright.sync_api import Locator, Page, expect
 
@@ -26,13 +27,6 @@ EN = words("en")
 AT_ONCE_SECONDS = 5
 AT_ONCE_PAGES = 2.5  # where a page of text alone takes over two seconds, so many times as long
 LIVE_SECONDS = 120  # to open the checkpoint on two busy cores
-
-
-def drawn(page: Page) -> Page:
-    """The page when its last chart is there and nothing runs."""
-    expect(page.locator(f".st-key-{HEATMAP} .main-svg").first).to_be_visible()
-    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
-    return page
 
 
 def number_cell(page: Page, figure: str, site: int = 0) -> Locator:

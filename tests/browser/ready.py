@@ -1,0 +1,37 @@
+"""When a page can be used: its last chart is there and its script has ended."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, TimeoutError, expect
+
+from viz.probe_controls import HEATMAP
+
+
+def at_rest(page: Page) -> Page:
+    """The page once nothing runs: a menu that was opened before would be closed by what is still to come."""
+    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
+    return page
+
+
+def drawn(page: Page) -> Page:
+    """The probe when its map is there and nothing runs."""
+    expect(page.locator(f".st-key-{HEATMAP} .main-svg").first).to_be_visible()
+    return at_rest(page)
+
+
+def choose(page: Page, key: str, option: str) -> None:
+    """Take the option that holds this text from the menu whose key begins so.
+
+    By keyboard, as scrolling closes a menu; again where a run of the page has closed it.
+    """
+    menu = at_rest(page).locator(f"[class*=st-key-{key}] [role=combobox]").last
+    wanted = page.get_by_role("option").filter(has_text=option)
+    for _ in range(5):
+        menu.press("ArrowDown")
+        try:
+            wanted.click(timeout=4000)
+        except TimeoutError:
+            at_rest(page)
+        else:
+            return
+    raise AssertionError(f"the menu {key} does not open")
