@@ -35,6 +35,18 @@ def drawn(page: Page) -> Page:
     return page
 
 
+def press_run(page: Page) -> None:
+    """Press Run, once more where the server, busy with the other visitor's training, ran the page meanwhile."""
+    for _ in range(3):
+        page.locator(".st-key-train-run button").click()
+        try:
+            expect(page.locator(".st-key-train-stop")).to_be_visible()
+        except AssertionError:
+            continue
+        return
+    raise AssertionError("Run has no effect")
+
+
 def points(page: Page) -> int:
     return page.evaluate(
         f"document.querySelector('.st-key-{CHART} .js-plotly-plot')?.data?.[0]?.x?.length ?? 0"
@@ -58,7 +70,7 @@ def test_curves_grow_others_wait_and_a_stopped_run_goes_on(app: Server, open_add
     page.wait_for_function(POINTS, arg=before)  # by itself
 
     other = drawn(open_address(f"{app.url}/train?lang=zh&{query}"))
-    other.locator(".st-key-train-run button").click()
+    press_run(other)
     expect(other.get_by_text(ZH.t("train.queue", n=1))).to_be_visible(timeout=PATIENCE)
     other.locator(".st-key-train-stop button").click()
     expect(other.locator(".st-key-train-resume")).to_be_visible()
