@@ -407,7 +407,7 @@ def _site(header: Mapping[str, Any], numbers: Mapping[str, Floats], tokens: int)
         gain_convention=header["gain_convention"],
         gain=None
         if gain is None
-        else GainSummary(**{f.name: _number(gain[f.name]) for f in fields(GainSummary)}),
+        else GainSummary(**{f.name: _finite(gain[f.name]) for f in fields(GainSummary)}),
         input=Statistics(*(finite[f"input_{f.name}"] for f in fields(Statistics))),
         normalized_l2=finite["normalized_l2"],
         output=Statistics(*(finite[f"output_{f.name}"] for f in fields(Statistics))),
@@ -442,6 +442,14 @@ def _numbers(values: object, count: int) -> Floats:
         raise _Refused("counts")
     with np.errstate(over="ignore"):
         return np.array([_number(x) for x in values], np.float32)
+
+
+def _finite(value: object) -> float:
+    """A number that is one: a gain that is not finite has no summary."""
+    number = _number(value)
+    if not math.isfinite(number):
+        raise _Refused("malformed")
+    return number
 
 
 def _number(value: object) -> float:
