@@ -38,7 +38,7 @@ from model_probe.variants import EPS, TORCH_DTYPES, WRITTEN, compare, outputs, r
 
 FAMILIES = ("two_lines", "cast_then_gain", "gain_in_float32", "zero_centred")
 ROOT_SHARE = 0.3
-SHARE = 0.1  # how far a share of elements may lie off on another machine, whose sums round in another order
+SHARE = 0.25  # how far a share of elements may lie off on another machine, whose sums round in another order
 
 
 def given_(name: str, dtype: str = "float32") -> tuple[torch.Tensor, torch.Tensor]:
