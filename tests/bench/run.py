@@ -20,7 +20,6 @@ TABLES = {
     "first_chart": "first_chart",
     "costs": "norm_costs",
     "sweep": "sweep_cost",
-    "classroom": "classroom",
     "peers": "peers",  # wants tests/bench/requirements.txt
 }
 
