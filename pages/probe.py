@@ -18,7 +18,7 @@ from viz.compare_controls import (
     sources,
 )
 from viz.downloads import downloads
-from viz.figures.depth import depth_alt, depth_figure, growth
+from viz.figures.depth import depth_alt, depth_facts, depth_figure
 from viz.figures.published import published_figure, published_title
 from viz.figures.tokens import tokens_alt, tokens_figure
 from viz.painted import after_first_chart
@@ -71,19 +71,9 @@ with room.controls:
     reading_controls(page, trace)
 
 with room.picture:
-    ends = {line: reading.line(trace, line) for line in LINES}
     with st.container(key="probe-finding"):  # keeps its height, so that new numbers move nothing below
         st.caption(source)
-        page.prose(
-            "probe/depth",
-            factor=number(growth(trace, "residual", reading)),
-            first=number(ends["residual"][0]),
-            last=number(ends["residual"][-1]),
-            least=number(ends["output"].min() / root, 2),
-            most=number(ends["output"].max() / root, 2),
-            size=trace.checkpoint.hidden_size,
-            root=number(root, 4),
-        )
+        page.prose("probe/depth", **depth_facts(trace, reading))
         second_finding(page, pair, looked)
     downloads(page, trace, chart="probe-depth", source=source)
 

@@ -7,7 +7,6 @@ session's alone: elsewhere such an address compares with nothing.
 from __future__ import annotations
 
 import json
-import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,15 +23,15 @@ from viz import measure
 from viz.address import Choice, bind
 from viz.compare import Pair, beginning
 from viz.figures.base import shortened
-from viz.figures.depth import growth
+from viz.figures.depth import depth_facts
 from viz.figures.difference import difference_alt, difference_figure
 from viz.figures.heatmap import HeatmapView, heatmap_alt, heatmap_figure
 from viz.probe_controls import Looked, Shown, menu
 from viz.provenance import Origin, provenance
-from viz.reading import FINAL, LINES, layers, sites_of
+from viz.reading import FINAL, layers, sites_of
 from viz.shell import Page
 from viz.tables import pair_site_table, site_table
-from viz.text import inked, isolated, literal, number
+from viz.text import inked, isolated, literal
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -114,18 +113,7 @@ def second_finding(page: Page, pair: Pair | None, looked: Looked) -> None:
     """What the chart shows of the second."""
     if pair is None or pair.is_same:
         return
-    trace, reading = pair.second, looked.reading
-    ends = {line: reading.line(trace, line) for line in LINES}
-    root = math.sqrt(trace.checkpoint.hidden_size)
-    page.prose(
-        "probe/depth_second",
-        factor=number(growth(trace, "residual", reading)),
-        first=number(ends["residual"][0]),
-        last=number(ends["residual"][-1]),
-        least=number(ends["output"].min() / root, 2),
-        most=number(ends["output"].max() / root, 2),
-        size=trace.checkpoint.hidden_size,
-    )
+    page.prose("probe/depth_second", **depth_facts(pair.second, looked.reading))
 
 
 def sources(page: Page, shown: Shown, pair: Pair | None, statistic: str | None) -> str:

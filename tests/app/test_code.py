@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import streamlit as streamlit_app
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
@@ -23,14 +22,6 @@ from viz.text import LANGUAGES, words
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGE = pytest.mark.parametrize("lang", LANGUAGES)
 CONTROLS = {"variant": VARIANTS, "against": VARIANTS, "input": INPUTS, "dtype": DTYPES, "break": BREAKS}
-
-
-@pytest.fixture(autouse=True)
-def fresh_bench() -> Iterator[None]:
-    """No checkpoint is open from another test."""
-    streamlit_app.cache_resource.clear()
-    yield
-    streamlit_app.cache_resource.clear()
 
 
 def opened(lang: str = "en", **address: str) -> AppTest:

@@ -7,13 +7,12 @@ import html
 import json
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from model_probe.catalog import CHECKPOINT_VARIABLE
@@ -28,14 +27,6 @@ from viz.text import LANGUAGES, number, plain, words
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGE = pytest.mark.parametrize("lang", LANGUAGES)
 FOX, RIVER = load_recording().traces["fox"], load_recording().traces["river"]
-
-
-@pytest.fixture(autouse=True)
-def fresh_bench() -> Iterator[None]:
-    """No checkpoint is open from another test."""
-    st.cache_resource.clear()
-    yield
-    st.cache_resource.clear()
 
 
 def working(app: AppTest) -> AppTest:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from model_probe.catalog import CHECKPOINT_VARIABLE
@@ -21,13 +20,6 @@ from viz.text import LANGUAGES, number, words
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGE = pytest.mark.parametrize("lang", LANGUAGES)
 STATE = "demand.code.costs"
-
-
-@pytest.fixture(autouse=True)
-def fresh_bench() -> Iterator[None]:
-    st.cache_resource.clear()
-    yield
-    st.cache_resource.clear()
 
 
 def made(layer: float = 1.5, variants: tuple[str, ...] = ("eager", "fused")) -> Costs:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +33,13 @@ PAGE = pytest.mark.parametrize("stem", STEMS)
 
 
 @pytest.fixture(autouse=True)
-def fresh_bench(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_here(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No checkpoint is here or open, every question is answered, so that all of a page is
     shown, and no work goes on."""
     monkeypatch.setenv("RMSNORM_LAB_CACHE", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.delenv("RMSNORM_LAB_CHECKPOINT", raising=False)
     monkeypatch.setattr(predict, "prediction", lambda question: predict.Prediction(None))
     monkeypatch.setattr(Job, "_run", _cancelled)
-    st.cache_resource.clear()
-    yield
-    st.cache_resource.clear()
 
 
 def _cancelled(job: Job[Any]) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import streamlit as st
 from hypothesis import HealthCheck, given, settings, strategies
 from streamlit.testing.v1 import AppTest
 
@@ -23,13 +21,6 @@ ROOT = Path(__file__).resolve().parents[2]
 LANGUAGE = pytest.mark.parametrize("lang", LANGUAGES)
 STATE = "demand.placement.lab"
 SMALL = {"width": "64", "layers": "4", "seeds": "2"}
-
-
-@pytest.fixture(autouse=True)
-def fresh_bench() -> Iterator[None]:
-    st.cache_resource.clear()
-    yield
-    st.cache_resource.clear()
 
 
 def opened(lang: str = "en", **address: str) -> AppTest:

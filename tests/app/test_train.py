@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import streamlit as st
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from streamlit.testing.v1 import AppTest
@@ -46,14 +45,12 @@ PATIENCE = 60
 
 @pytest.fixture(autouse=True)
 def nobody_trains() -> Iterator[None]:
-    """A queue of this test's own, and no training left behind."""
-    st.cache_resource.clear()
+    """No training is left behind."""
     yield
     give_up = time.monotonic() + PATIENCE
     while any(thread.name == "rmsnorm-lab-job" for thread in threading.enumerate()):
         assert time.monotonic() < give_up
         time.sleep(0.01)
-    st.cache_resource.clear()
 
 
 def opened(lang: str = "en", **address: str) -> AppTest:

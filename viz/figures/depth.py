@@ -147,6 +147,22 @@ def growth(trace: NormTrace, line: str, reading: Reading = MEDIAN) -> float:
     return float(values[-1] / values[0])
 
 
+def depth_facts(trace: NormTrace, reading: Reading) -> dict[str, object]:
+    """What the prose under the chart says of a trace: how far the residual goes, and where the output lies beside √d."""
+    ends = {line: reading.line(trace, line) for line in ("residual", "output")}
+    size = trace.checkpoint.hidden_size
+    root = math.sqrt(size)
+    return {
+        "factor": number(growth(trace, "residual", reading)),
+        "first": number(ends["residual"][0]),
+        "last": number(ends["residual"][-1]),
+        "least": number(ends["output"].min() / root, 2),
+        "most": number(ends["output"].max() / root, 2),
+        "size": size,
+        "root": number(root, 4),
+    }
+
+
 def depth_title(
     trace: NormTrace,
     words: Words,
