@@ -6,6 +6,19 @@ from playwright.sync_api import Page, TimeoutError, expect
 
 from viz.probe_controls import HEATMAP
 
+# What has just been drawn fades in, and half faded text has half its contrast; what turns for ever is not waited for.
+FADED = """
+() => document.getAnimations().every(
+  a => a.playState !== 'running' || a.effect?.getComputedTiming().iterations === Infinity)
+"""
+
+
+def faded_in(page: Page) -> Page:
+    """The page, in front (animations of one behind another stand still), once nothing fades in any more."""
+    page.bring_to_front()
+    page.wait_for_function(FADED)
+    return page
+
 
 def at_rest(page: Page) -> Page:
     """The page once nothing runs: a menu that was opened before would be closed by what is still to come."""

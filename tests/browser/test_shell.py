@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser.conftest import Open
+from browser.ready import faded_in
 from browser.server import Server
 from playwright.sync_api import Page, expect
 
@@ -184,13 +185,6 @@ def test_every_view_is_whole(app: Server, open_address: Open, stem: str, lang: s
         assert main.evaluate(BEYOND) == [], f"{width} {scheme}"
 
 
-# What has just been drawn fades in, and half faded text has half its contrast.
-FADED = """
-() => Promise.allSettled(document.getAnimations()
-  .filter(a => a.effect?.getComputedTiming().iterations !== Infinity).map(a => a.finished))
-"""
-
-
 @pytest.mark.parametrize("scheme", list(PALETTES))
 @pytest.mark.parametrize("stem", STEMS)
 def test_accessibility_rules(app: Server, open_address: Open, stem: str, scheme: str) -> None:
@@ -199,7 +193,7 @@ def test_accessibility_rules(app: Server, open_address: Open, stem: str, scheme:
     expect(page.locator("[data-stale=true]")).to_have_count(0)
     for slider in page.locator("[class*=st-key-live-]").all():
         expect(slider.locator(".reset")).not_to_be_empty()
-    page.evaluate(FADED)
+    faded_in(page)
     result = Axe().run(page)
     grave = [
         (violation["id"], [node["target"] for node in violation["nodes"]])

@@ -6,6 +6,7 @@ import re
 
 from axe_playwright_python.sync_playwright import Axe
 from browser.conftest import Open
+from browser.ready import faded_in
 from browser.server import Server
 from playwright.sync_api import Page, expect
 
@@ -18,11 +19,6 @@ EN, ZH = words("en"), words("zh")
 LONG = encode(RunSettings(layers=16, width=128, steps=1000))  # far longer than the test
 PATIENCE = 90_000  # ms, to load torch on two busy cores
 
-# What has just been drawn fades in; what turns for ever is not waited for.
-FADED = """
-() => Promise.allSettled(document.getAnimations()
-  .filter(a => a.effect?.getComputedTiming().iterations !== Infinity).map(a => a.finished))
-"""
 POINTS = f"""
 least => (document.querySelector('.st-key-{CHART} .js-plotly-plot')?.data?.[0]?.x?.length ?? 0) > least
 """
@@ -82,8 +78,7 @@ def test_curves_grow_others_wait_and_a_stopped_run_goes_on(app: Server, open_add
     stopped = points(page)
     drawn(page)
     expect(page.locator("[data-stale=true]")).to_have_count(0)
-    page.evaluate(FADED)
-    assert faults(page) == []
+    assert faults(faded_in(page)) == []
     resume.click()
     page.wait_for_function(POINTS, arg=stopped, timeout=PATIENCE)
     stop.click()
