@@ -499,7 +499,10 @@ def sweep_command(
 
 @commands.command("experiments")
 @click.option("--checkpoint", default=RECORDED, show_default=True, metavar="NAME|DIR|FILE.gguf|HUB-ID")
-@_outcomes_out_option
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), callback=_outcomes_out,
+    metavar="FILE.json|.json.gz|.csv",
+)  # fmt: skip
 def experiments_command(checkpoint: str, out: Path | None) -> None:
     """Run the six guided experiments and rewrite the outcomes that ship with the app."""
     from model_probe.checkpoints import open_checkpoint

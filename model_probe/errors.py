@@ -50,6 +50,7 @@ SENTENCES: dict[str, str] = {
     # on a server
     "bad_setting": "The setting {name} is {value!r}, but has to be {allowed}.",
     "queue_full": "{n} people are waiting for their turn already; try again in a few minutes.",
+    "own_work": "You have {n} things at work or waiting already; wait for one of them or stop it.",
     "too_slow": "The run was stopped: it took longer than the {seconds} seconds that this server allows.",
     "switched_off": "This is switched off on this server.",
     # the labs

@@ -1,25 +1,30 @@
-"""Bad days while a checkpoint is open: deleted, cut short, written over, exchanged; and the next try.
+"""Bad days while a checkpoint is open: deleted, cut short, written over, exchanged, no more memory; and the next try.
 
 A full disk, a cache that cannot be written and two programs over one cache: tests/test_storage.py,
-tests/test_faults_loading.py. Too little memory: tests/test_memory.py.
+tests/test_faults_loading.py. Too little memory before anything is begun: tests/test_memory.py.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny
+import torch
 
 from model_probe import ProbeError, capture, open_checkpoint
 from model_probe.catalog import CHECKPOINT_VARIABLE
 from viz import measure
 from viz.measure import Bench
 from viz.offers import Offer, offers
+from viz.text import words
 
 PROMPT = "alpha beta"
 
@@ -92,3 +97,52 @@ def test_exchanged_the_new_one_is_run(
     np.testing.assert_array_equal(after, alone.sites[-1].output.l2)
     fresh = run(bench, offer, PROMPT)  # not what was kept of the other one
     assert not np.array_equal(fresh, before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+def test_out_of_memory_in_the_middle_of_a_run_is_a_sentence_and_a_shorter_prompt_runs(tmp_path: Path) -> None:
+    """The limit is a real one of a process of its own, set for the pass alone: the tokenizer's own code, in Rust, ends
+    a process that it cannot have memory from."""
+    folder = tiny.build("qwen3", tmp_path / "tiny")
+    code = f"""
+import os, resource
+os.environ["{CHECKPOINT_VARIABLE}"] = {str(folder)!r}
+import psutil
+from model_probe import capturing
+from viz import measure
+from viz.offers import offers
+from viz.text import words
+
+bench, (offer,) = measure.Bench(), offers()
+run = lambda prompt: measure._measure(bench, offer, prompt, lambda *_: None).trace
+run("alpha beta " * 20)
+opened, forward = bench.checkpoint, capturing.forward
+
+def limited(*given):
+    resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + 2_000_000, -1))
+    try:
+        return forward(*given)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+
+capturing.forward = limited
+try:
+    run("alpha beta " * 1500)
+except Exception as error:
+    print(measure.sentence(error, words("en")))
+print(len(run("alpha beta gamma").tokens) > 1, len(bench.turns), bench.checkpoint is opened)
+capturing.forward = forward
+print(len(run("alpha beta " * 1500).tokens) > 1000)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == [words("en").t("errors.out_of_memory"), "True 0 True", "True"]
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda: torch.empty(2**48), lambda: np.empty(2**48), lambda: mmap.mmap(-1, 2**48)]
+)
+def test_whoever_has_no_memory_the_sentence_is_the_same(ask: Callable[[], object]) -> None:
+    with pytest.raises((MemoryError, RuntimeError, OSError)) as refusal:
+        ask()
+    assert measure.sentence(refusal.value, words("en")) == words("en").t("errors.out_of_memory")

@@ -11,9 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from browser.server import Server
+from streamlit.proto.Alert_pb2 import Alert
 from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.Delta_pb2 import Delta
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 from websockets.sync.client import ClientConnection, connect
@@ -28,12 +31,14 @@ class Client:
 
     socket: ClientConnection
     page: str = ""  # hash of the page's script
-    drawn: dict[tuple[int, ...], object] = field(default_factory=dict)
+    query: str = ""  # of the address
+    drawn: dict[tuple[int, ...], Delta] = field(default_factory=dict)
     widgets: dict[str, str] = field(default_factory=dict)  # the end of a widget's id, its key → id
 
     def send(self, query: str = "", page: str = "", *states: WidgetState) -> None:
+        self.query = query or self.query
         message = BackMsg()
-        message.rerun_script.query_string = query
+        message.rerun_script.query_string = self.query
         message.rerun_script.page_name = page
         if not page:
             message.rerun_script.page_script_hash = self.page
@@ -56,6 +61,8 @@ class Client:
                 self.drawn.clear()
             elif kind == "navigation":
                 self.page = message.navigation.page_script_hash
+            elif kind == "page_info_changed":
+                self.query = message.page_info_changed.query_string
             elif kind == "delta":
                 self._take(message)
             elif kind == "script_finished" and message.script_finished == ForwardMsg.FINISHED_SUCCESSFULLY:
@@ -71,6 +78,25 @@ class Client:
         if isinstance(identity, str) and identity.startswith("$$ID-"):
             self.widgets[identity.split("-", 2)[2]] = identity
 
+    def shows(self, key: str) -> bool:
+        """Whether a widget of this key is drawn."""
+        return any(getattr(inner, "id", "") == self.widgets.get(key, key) for inner in self._elements())
+
+    def html(self) -> str:
+        """All markup that the page gave of its own making."""
+        return "\n".join(inner.body for inner in self._elements("html"))
+
+    def complaints(self) -> list[str]:
+        """The sentences in the page's red boxes."""
+        return [inner.body for inner in self._elements("alert") if inner.format == Alert.ERROR]
+
+    def _elements(self, *kinds: str) -> Iterator[Any]:
+        for delta in self.drawn.values():
+            element = delta.new_element
+            kind = element.WhichOneof("type")
+            if kind and (not kinds or kind in kinds):
+                yield getattr(element, kind)
+
     def press(self, key: str, *states: WidgetState) -> Client:
         """Press a button, with the other widgets' states as a browser sends them."""
         return self.run("", "", *states, WidgetState(id=self.widgets[key], trigger_value=True))
@@ -80,17 +106,11 @@ class Client:
         return "\n".join(str(delta) for delta in self.drawn.values())
 
     def has(self, title: str) -> bool:
-        return any(
-            delta.new_element.heading.body == title  # type: ignore[attr-defined]
-            for delta in self.drawn.values()
-        )
+        return any(delta.new_element.heading.body == title for delta in self.drawn.values())
 
     @property
     def failed(self) -> bool:
-        return any(
-            delta.new_element.WhichOneof("type") == "exception"  # type: ignore[attr-defined]
-            for delta in self.drawn.values()
-        )
+        return any(delta.new_element.WhichOneof("type") == "exception" for delta in self.drawn.values())
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from model_probe.errors import ProbeError
 from model_probe.progress import Cancelled, Progress
 from model_probe.settings import settings
 from viz import measure
-from viz.jobs import Job
+from viz.admission import began, left, refusal
+from viz.jobs import Job, Shared, TooSlow, Within
 from viz.provenance import Origin
 from viz.shell import Page
 from viz.text import literal
@@ -27,6 +28,9 @@ _RESULTS: Final = "code.results"
 _FAILURE: Final = "code.failure"
 _LOG: Final = logging.getLogger(__name__)
 _HERE: Final = Path(__file__).resolve().parent
+
+# Of this process: whoever asks for the same meanwhile joins it.
+_runs: Shared[CodeResults] = Shared(patience=measure.ABANDONED_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +63,7 @@ def run_controls(page: Page) -> None:
     with st.container(key="code-run", horizontal=True, vertical_alignment="center", gap="small"):
         st.button(page.t("code.run.run"), key="code.run", disabled=job is not None, on_click=_start)
         if job is not None:
-            st.button(page.t("code.run.stop"), key="code.stop", disabled=job.stopping, on_click=job.stop)
+            st.button(page.t("code.run.stop"), key="code.stop", disabled=job.stopping, on_click=_stop)
     if offer is None:
         st.caption(page.t("code.run.without"))
     else:
@@ -74,10 +78,12 @@ def follow(page: Page) -> None:
     job: Job[CodeResults] | None = st.session_state.get(_JOB)
     if job is None:
         return
-    measure.show_progress(job, page.words)
+    measure.show_progress(job, page.words, look=measure.looking(_runs, job))
     del st.session_state[_JOB]
     try:
         st.session_state[_RESULTS] = job.result()
+    except TooSlow:
+        st.session_state[_FAILURE] = ProbeError("too_slow", seconds=round(settings().run_seconds))
     except Cancelled:
         pass
     except Exception as error:  # noqa: BLE001 - the reader gets a sentence, the log the traceback
@@ -89,20 +95,30 @@ def follow(page: Page) -> None:
 
 def _start() -> None:
     st.session_state.pop(_FAILURE, None)
-    turns, limits = measure.turns(), settings()
     if st.session_state.get(_JOB) is not None:
         return
-    if not limits.live or len(turns) >= limits.queue:
-        full = ProbeError("queue_full", n=len(turns))
-        st.session_state[_FAILURE] = full if limits.live else ProbeError("switched_off")
+    turns, seconds = measure.turns(), settings().run_seconds
+    refused = refusal("live", turns)
+    if refused is not None:
+        st.session_state[_FAILURE] = refused
         return
-    open_ = measure.opener() if measure.chosen() is not None else None
+    offer = measure.chosen()
+    open_ = None if offer is None else measure.opener()
 
     def work(progress: Progress) -> CodeResults:
         with turns.take(progress):
-            checkpoint: Checkpoint | None = None if open_ is None else open_(progress)
+            timed = Within(seconds, progress)
+            checkpoint: Checkpoint | None = None if open_ is None else open_(timed)
             from model_probe.code_runs import run_code_lab  # loads torch
 
-            return run_code_lab(checkpoint, progress)
+            return run_code_lab(checkpoint, timed)
 
-    st.session_state[_JOB] = Job(work)
+    st.session_state[_JOB] = _runs.join(None if offer is None else offer.code, measure.visitor(), work)
+    began(st.session_state[_JOB])
+
+
+def _stop() -> None:
+    job: Job[CodeResults] | None = st.session_state.get(_JOB)
+    if job is not None and _runs.leave(job, measure.visitor()):  # it goes on, for others
+        left(job)
+        del st.session_state[_JOB]

@@ -28,6 +28,7 @@ from model_probe.settings import Settings, settings
 from model_probe.sites import NormSite
 from model_probe.trace import SERIES, CheckpointInfo, NormTrace
 from viz.address import Choice, remembered
+from viz.admission import allowed, began, left, refusal
 from viz.jobs import Job, Shared, TooSlow, Turns, Within
 from viz.offers import Offer, here, offers
 from viz.text import Words, literal
@@ -53,6 +54,11 @@ _FAILURE: Final = "measure.failure"
 _STOPPED: Final = "measure.stopped"  # what the reader stopped last: "run" or "download"
 _FETCHING: Final = "measure.fetching"  # name of the checkpoint that this session waits for
 _FETCHED: Final = "measure.fetched"  # code of the checkpoint that has just arrived
+_NO_MEMORY: Final = (
+    "out of memory",
+    "allocate memory",
+    "not enough memory",
+)  # an accelerator's, the system's
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -104,6 +110,12 @@ def _bench() -> Bench:
 def turns() -> Turns:
     """The one queue before this machine, for every kind of work and all visitors."""
     return _bench().turns
+
+
+def visitor() -> str:
+    """What tells this visitor's session from the others'."""
+    identity: str = st.session_state.setdefault("measure.session", uuid4().hex)
+    return identity
 
 
 def opener() -> Callable[[Progress], Checkpoint]:
@@ -196,23 +208,22 @@ def start_measuring(prompt: str) -> None:
     if offer is None:
         st.session_state[_FAILURE] = ProbeError("no_checkpoint")
         return
-    allowed = settings()
-    if not allowed.live:
-        st.session_state[_FAILURE] = ProbeError("switched_off")
-        return
+    limits = settings()
     bench, wanted = _bench(), (offer.code, prompt)
-    known = _known(bench, offer, prompt, allowed)
+    known = _known(bench, offer, prompt, limits) if allowed("live") else None
     if known is not None:
         _keep(Measured(wanted, known))
         return
-    if len(bench.turns) >= allowed.queue:
-        st.session_state[_FAILURE] = ProbeError("queue_full", n=len(bench.turns))
+    refused = refusal("live", bench.turns)
+    if refused is not None:
+        st.session_state[_FAILURE] = refused
         return
     st.session_state[_JOB] = bench.captures.join(
-        (*wanted, allowed.prompt_tokens),
-        _session(),
+        (*wanted, limits.prompt_tokens),
+        visitor(),
         lambda progress: _measure(bench, offer, prompt, progress),
     )
+    began(st.session_state[_JOB])
 
 
 def start_fetching(name: str) -> None:
@@ -223,16 +234,15 @@ def start_fetching(name: str) -> None:
     if not any(offer.name == name for offer in offers()):  # the operator does not offer it
         st.session_state[_FAILURE] = ProbeError("switched_off")
         return
-    st.session_state[_JOB] = _bench().downloads.join(
-        name, _session(), lambda progress: _fetch(name, progress)
-    )
+    st.session_state[_JOB] = _bench().downloads.join(name, visitor(), lambda progress: _fetch(name, progress))
     st.session_state[_FETCHING] = name
 
 
 def cancel() -> None:
     """End this session's work. What others wait for as well goes on without this session."""
     current = job()
-    if current is not None and _shared(current).leave(current, _session()):
+    if current is not None and _shared(current).leave(current, visitor()):
+        left(current)
         del st.session_state[_JOB]
         st.session_state.pop(_FETCHING, None)
 
@@ -246,10 +256,8 @@ def follow(words: Words) -> None:
     current = job()
     if current is None:
         return
-    shared, visitor = _shared(current), _session()
     st.button(words.t("common.stop"), key="measure-stop", disabled=current.stopping, on_click=cancel)
-    is_here = _presence()
-    show_progress(current, words, look=lambda: shared.look(current, visitor) if is_here() else None)
+    show_progress(current, words, look=looking(_shared(current), current))
     del st.session_state[_JOB]
     name = st.session_state.pop(_FETCHING, None)
     try:
@@ -267,6 +275,17 @@ def follow(words: Words) -> None:
             _LOG.error("a job of the bench failed", exc_info=error)
         st.session_state[_FAILURE] = error
     st.rerun()
+
+
+def looking(shared: Shared[Any], job: Job[Any]) -> Callable[[], None]:
+    """What tells that this visitor waits for a shared job: nothing any more once their browser is gone."""
+    reader, is_here = visitor(), _presence()
+
+    def look() -> None:
+        if is_here():
+            shared.look(job, reader)
+
+    return look
 
 
 def show_progress(current: Job[Any], words: Words, *, look: Callable[[], None] | None = None) -> None:
@@ -314,7 +333,7 @@ def sentence(error: Exception, words: Words) -> str:
     if isinstance(error, ProbeError):
         facts = {name: _fact(value) for name, value in error.fields.items()}
         return words.t(f"errors.{error.code}", **facts)
-    if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+    if isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in _NO_MEMORY):
         return words.t("errors.out_of_memory")
     return words.t("errors.unexpected")
 
@@ -326,32 +345,32 @@ def _fact(value: object) -> str:
 
 
 def _measure(bench: Bench, offer: Offer, prompt: str, progress: Progress) -> Measured:
-    allowed = settings()
+    limits = settings()
     with bench.turns.take(progress):
-        timed = Within(allowed.run_seconds, progress)
+        timed = Within(limits.run_seconds, progress)
         checkpoint = _opened(bench, offer, timed)
-        trace = _known(bench, offer, prompt, allowed)
+        trace = _known(bench, offer, prompt, limits)
         if trace is None:
             from model_probe import capture  # loads torch, which by now is there
 
-            trace = capture(checkpoint, prompt, max_tokens=allowed.prompt_tokens, progress=timed)
+            trace = capture(checkpoint, prompt, max_tokens=limits.prompt_tokens, progress=timed)
             with bench.lock:
-                bench.results[_identity(checkpoint, allowed, prompt)] = trace
+                bench.results[_identity(checkpoint, limits, prompt)] = trace
         return Measured((offer.code, prompt), trace)
 
 
-def _known(bench: Bench, offer: Offer, prompt: str, allowed: Settings) -> NormTrace | None:
+def _known(bench: Bench, offer: Offer, prompt: str, limits: Settings) -> NormTrace | None:
     """What was measured for somebody of this prompt on the open checkpoint, if it is the offered one."""
     checkpoint = bench.checkpoint
     if checkpoint is None or bench.code != offer.code:
         return None
     with bench.lock:
-        return bench.results.get(_identity(checkpoint, allowed, prompt))
+        return bench.results.get(_identity(checkpoint, limits, prompt))
 
 
-def _identity(checkpoint: Checkpoint, allowed: Settings, prompt: str) -> tuple[object, ...]:
+def _identity(checkpoint: Checkpoint, limits: Settings, prompt: str) -> tuple[object, ...]:
     info = checkpoint.info
-    return info.name, info.digest, checkpoint.files, info.dtype, info.device, allowed.prompt_tokens, prompt
+    return info.name, info.digest, checkpoint.files, info.dtype, info.device, limits.prompt_tokens, prompt
 
 
 def _opened(bench: Bench, offer: Offer | None, progress: Progress) -> Checkpoint:
@@ -399,9 +418,3 @@ def _presence() -> Callable[[], bool]:
         return lambda: True
     server, identity = runtime.get_instance(), context.session_id
     return lambda: server.is_active_session(identity)
-
-
-def _session() -> str:
-    """What tells this visitor's session from the others'."""
-    identity: str = st.session_state.setdefault("measure.session", uuid4().hex)
-    return identity

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import streamlit as st
 
@@ -23,13 +23,13 @@ from model_probe.errors import ProbeError
 from model_probe.progress import Cancelled, Progress
 from model_probe.settings import settings
 from viz import measure
+from viz.admission import Switch, allowed, began, refusal
 from viz.jobs import Job, TooSlow, Within
 from viz.shell import Page
 from viz.text import literal
 
 Result = TypeVar("Result")
 Turn = Callable[[], AbstractContextManager[None]]
-Switch = Literal["live", "training"]  # of model_probe.settings
 
 REFRESH_SECONDS: Final = 0.5  # between two looks at work that goes on
 ABANDONED_SECONDS: Final = 120.0
@@ -122,10 +122,10 @@ def _begin(state: _State, asked: OnDemand[Any]) -> None:
     if state.job is not None:
         return
     turns, limits = measure.turns(), settings()
-    if len(turns) >= limits.queue:
-        state.error = ProbeError("queue_full", n=len(turns))
+    state.error = refusal(asked.switch, turns)
+    if state.error is not None:
         return
-    state.error, state.stopped, state.looked = None, False, time.monotonic()
+    state.stopped, state.looked = False, time.monotonic()
 
     def work(progress: Progress) -> Any:
         def watched(stage: str, done: float | None = None, detail: str = "") -> None:
@@ -146,11 +146,7 @@ def _begin(state: _State, asked: OnDemand[Any]) -> None:
         return asked.work(timed, turn)
 
     state.job = Job(work)
-
-
-def allowed(switch: Switch) -> bool:
-    """Whether the operator lets visitors do what the switch is for."""
-    return bool(getattr(settings(), switch))
+    began(state.job)
 
 
 def _settle(state: _State, asked: OnDemand[Any]) -> None:

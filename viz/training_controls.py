@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import streamlit as st
 
-from model_probe.errors import ProbeError
 from model_probe.runs import (
     LAYER_RANGE,
     NORMS,
@@ -24,11 +23,12 @@ from model_probe.runs import (
     WIDTHS,
     RunSettings,
 )
-from model_probe.settings import settings as operators_settings
 from viz import measure
 from viz.address import Choice
+from viz.admission import allowed, began, refusal
 from viz.chart import chart
 from viz.figures.training import training_alt, training_figure
+from viz.jobs import Turns
 from viz.outcomes import Shown, decode, encode, names, outcome_table, rate
 from viz.provenance import trained_provenance
 from viz.shell import Page
@@ -86,8 +86,7 @@ def choose_runs(settings: Sequence[RunSettings]) -> None:
 def train(settings: Sequence[RunSettings]) -> None:
     """Choose these runs and begin to train them."""
     choose_runs(settings)
-    if _admitted():
-        training().start(settings, measure.turns())
+    _begin(lambda turns: training().start(settings, turns))
 
 
 def run_controls(page: Page) -> None:
@@ -143,7 +142,7 @@ def own_runs(page: Page) -> None:
 
 
 def _own_runs(page: Page, was_running: bool) -> None:
-    if not operators_settings().training:
+    if not allowed("training"):
         st.caption(page.t("errors.switched_off"))
         return
     runs = training()
@@ -221,23 +220,21 @@ def _duration(page: Page, seconds: float) -> str:
     return page.t("train.minutes", n=round(whole / 60))
 
 
-def _admitted() -> bool:
-    """Whether there is room in the queue, and the operator lets visitors train."""
-    limits, waiting = operators_settings(), len(measure.turns())
-    if limits.training and waiting < limits.queue:
-        return True
-    training().error = ProbeError("queue_full", n=waiting) if limits.training else ProbeError("switched_off")
-    return False
+def _begin(work: Callable[[Turns], None]) -> None:
+    """Begin it where the operator lets visitors train and the queue has room for this one."""
+    turns = measure.turns()
+    training().error = refusal("training", turns)
+    if training().error is None:
+        work(turns)
+        began(training())
 
 
 def _start() -> None:
-    if _admitted():
-        training().start(chosen_runs(), measure.turns())
+    _begin(lambda turns: training().start(chosen_runs(), turns))
 
 
 def _resume() -> None:
-    if _admitted():
-        training().resume(measure.turns())
+    _begin(training().resume)
 
 
 def _add() -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -331,6 +332,35 @@ def test_who_is_gone_gives_the_place_back(
         measure.start_measuring(PROMPT)
         with pytest.raises(Cancelled):
             state["measure.job"].result()  # nobody looks any more
+        assert len(bench.turns) == 1
+
+
+def test_a_browser_that_goes_away_gives_the_place_back(
+    two_here: dict[str, Path],
+    bench_of: Callable[[str], tuple[Bench, dict[str, object]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its page's script runs on, and looks at the job as before: that counts only while the browser is there."""
+    here = {"a browser"}
+    server = SimpleNamespace(is_active_session=lambda identity: identity in here)
+    monkeypatch.setattr(measure, "runtime", SimpleNamespace(exists=lambda: True, get_instance=lambda: server))
+    monkeypatch.setattr(measure, "get_script_run_ctx", lambda: SimpleNamespace(session_id="a browser"))
+    bench, state = bench_of("a")
+    monkeypatch.setattr(bench.captures, "_patience", 1.0)
+    with bench.turns.take(quiet):
+        measure.start_measuring(PROMPT)
+        job = state["measure.job"]
+        look = measure.looking(bench.captures, job)
+        for _ in range(15):
+            assert not job.wait(0.1)
+            look()
+        here.clear()
+        for _ in range(30):
+            if job.wait(0.1):
+                break
+            look()
+        with pytest.raises(Cancelled):
+            job.result()
         assert len(bench.turns) == 1
 
 

@@ -136,6 +136,43 @@ def test_whoever_presses_without_end_has_one_work_of_a_kind(
                     app.button(key=key).click().run()
 
 
+def test_one_visitor_has_two_things_at_once(tiny_here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On whatever pages: a third is refused in a sentence until one of them has ended."""
+    bench = measure.Bench()
+    monkeypatch.setattr(measure, "_the_bench", bench)
+    held: list[object] = []  # what one session keeps from page to page
+
+    def begun(stem: str, key: str) -> AppTest:
+        app = AppTest.from_file(str(ROOT / "pages" / f"{stem}.py"), default_timeout=60)
+        app.session_state["predictions"] = Shown()
+        app.session_state["admission.held"] = list(held)
+        working(working(app.run()).button(key=key).click().run())
+        held[:] = app.session_state["admission.held"]
+        return app
+
+    with bench.turns.take(lambda *_: None):  # somebody is at work
+        lab, trained = begun("placement", "placement-lab-run"), begun("train", "train-run")
+        time.sleep(0.5)
+        assert len(bench.turns) == 3
+        for stem, key in (("probe", "probe-run"), ("code", "code.run"), ("release", "release-bench-run")):
+            refused = begun(stem, key)
+            assert [box.value for box in refused.error] == [words("en").t("errors.own_work", n=2)], stem
+        assert len(bench.turns) == 3
+        lab.button(key="placement-lab-stop").click().run()
+        wait_until(lambda: len(bench.turns) == 2)
+        other = begun("placement", "placement-lab-run")
+        assert not other.error
+        for app, key in ((other, "placement-lab-stop"), (trained, "train-stop")):
+            app.button(key=key).click().run()
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
 class Shown(dict):
     """Every question's answer: to be shown."""
 

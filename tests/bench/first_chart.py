@@ -7,16 +7,15 @@ chart's first frame is up: a test tool that waits for an element looks for it ev
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
+from bench.chromium import chromium
 from bench.ratios import Ratio, compare_seconds
-from tests.browser.conftest import CHROMIUM_FLAGS, EXECUTABLES
 from tests.browser.server import running_app
 
 BOUND = 1.25
@@ -32,13 +31,11 @@ new MutationObserver((_, drawing) => {
 
 
 def rows() -> Iterator[Ratio]:
-    found = next(filter(None, map(shutil.which, EXECUTABLES)), None)
     with ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         app = stack.enter_context(running_app(logs / "app.txt"))
         bare = stack.enter_context(running_app(logs / "bare.txt", script="tests/bench/bare_page.py"))
-        playwright = stack.enter_context(sync_playwright())
-        browser = stack.enter_context(playwright.chromium.launch(executable_path=found, args=CHROMIUM_FLAGS))
+        browser = stack.enter_context(chromium())
         base = _visit(browser, bare.url)
         for page in PAGES:
             what = f"first chart, {page} / bare page"

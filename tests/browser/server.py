@@ -43,7 +43,7 @@ def running_app(
     Raises:
         RuntimeError: it did not answer in time; the message holds its log.
     """
-    port = _free_port()
+    port = free_port()
     command = [
         sys.executable, "-m", "streamlit", "run", script,
         "--server.port", str(port), "--server.address", "127.0.0.1", "--server.headless", "true",
@@ -58,7 +58,8 @@ def running_app(
         )
     server = Server(f"http://127.0.0.1:{port}", log_file, process.pid)
     try:
-        _wait_until_healthy(server, process)
+        if not healthy(server.url, process):
+            raise RuntimeError(f"the app did not start; its log:\n{server.log()}")
         yield server
     finally:
         process.terminate()
@@ -69,19 +70,21 @@ def running_app(
             process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody listens at now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _wait_until_healthy(server: Server, process: subprocess.Popen[bytes]) -> None:
+def healthy(url: str, process: subprocess.Popen[bytes]) -> bool:
+    """Whether the app answers before START_SECONDS are over."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            with urllib.request.urlopen(f"{server.url}/_stcore/health", timeout=1) as answer:
+            with urllib.request.urlopen(f"{url}/_stcore/health", timeout=1) as answer:
                 if answer.status == 200:
-                    return
+                    return True
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             time.sleep(0.1)
-    raise RuntimeError(f"the app did not start; its log:\n{server.log()}")
+    return False
