@@ -13,8 +13,10 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from model_probe.errors import ProbeError
@@ -83,14 +85,14 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
     return document
 
 
-def read_header(file: Path) -> dict[str, Any]:
-    """The header of a safetensors file: tensor name → {dtype, shape, data_offsets}.
+def read_header(file: Path) -> Mapping[str, Any]:
+    """The header of a safetensors file: tensor name → {dtype, shape, data_offsets}. Read anew when the file changes.
 
     Raises:
         ProbeError: `load_failed` where the file is cut short or is not safetensors.
         OSError: it cannot be read.
     """
-    return json.loads(_raw_header(file))
+    return _header(file)[1]
 
 
 def headers_digest(folder: Path, files: Iterable[Path]) -> str:
@@ -101,7 +103,7 @@ def headers_digest(folder: Path, files: Iterable[Path]) -> str:
     """
     digest = hashlib.sha256((folder / "config.json").read_bytes())
     for file in sorted(files):
-        digest.update(file.name.encode() + b"\0" + _raw_header(file))
+        digest.update(file.name.encode() + b"\0" + _header(file)[0])
     return digest.hexdigest()
 
 
@@ -126,8 +128,14 @@ def _weight_files(folder: Path, names: set[str]) -> tuple[Path, ...]:
     return (folder / SINGLE,) if SINGLE in names else ()
 
 
-def _raw_header(file: Path) -> bytes:
-    length = file.stat().st_size
+def _header(file: Path) -> tuple[bytes, Mapping[str, Any]]:
+    now = file.stat()
+    return _read_header(file, now.st_size, now.st_mtime_ns, now.st_ino)
+
+
+@lru_cache(maxsize=64)  # every run of a page asks which checkpoints are here
+def _read_header(file: Path, length: int, _changed: int, _inode: int) -> tuple[bytes, Mapping[str, Any]]:
+    """As it stands in a file of this length, and what it says."""
     with file.open("rb") as opened:
         start = opened.read(8)
         (size,) = struct.unpack("<Q", start) if len(start) == 8 else (_MAX_HEADER_BYTES + 1,)
@@ -142,4 +150,4 @@ def _raw_header(file: Path) -> bytes:
         raise ProbeError("load_failed", path=file, reason=reason) from None
     if length < 8 + size + end:
         raise ProbeError("load_failed", path=file, reason="it is cut short")
-    return header
+    return header, MappingProxyType(tensors)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from model_probe.progress import Cancelled, Progress
+from viz.collecting import settle_once
 
 Result = TypeVar("Result")
 
@@ -111,6 +112,7 @@ class Turns:
                     progress("queue", None, str(self._queue.index(ticket)))
                     self._condition.wait(_LOOK_SECONDS)
             yield
+            settle_once()
         finally:
             with self._condition:
                 self._queue.remove(ticket)

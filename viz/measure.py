@@ -29,6 +29,7 @@ from model_probe.sites import NormSite
 from model_probe.trace import SERIES, CheckpointInfo, NormTrace
 from viz.address import Choice, remembered
 from viz.admission import allowed, began, left, refusal
+from viz.collecting import settle, unsettle
 from viz.jobs import Job, Shared, TooSlow, Turns, Within
 from viz.offers import Offer, here, offers
 from viz.text import Words, literal
@@ -383,10 +384,12 @@ def _opened(bench: Bench, offer: Offer | None, progress: Progress) -> Checkpoint
         bench.code = None
         if bench.checkpoint is not None:  # room for the next one first
             leaving, bench.checkpoint = bench.checkpoint, None
+            unsettle()
             leaving.close()
             del leaving
         bench.checkpoint = open_checkpoint(offer.where, device=settings().device, progress=progress)
         bench.code = offer.code
+        settle()
         _LOG.info("opened %s", offer.name)
     return bench.checkpoint
 
