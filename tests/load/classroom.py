@@ -34,7 +34,8 @@ from viz.tables import site_table
 from viz.text import THIN_SPACE, words
 
 SESSIONS: Final = 30
-READS: Final = (4.0, 12.0)  # seconds between two things that a visitor does
+READS: Final = (15.0, 45.0)  # seconds that a visitor reads between two things
+HASTE: Final = (4.0, 12.0)  # the same of a class that leaves the server no rest
 TURNS: Final = 5  # pages that each of them turns to
 TRAINERS: Final = 3  # of them, who train beside it
 TRAINED: Final = RunSettings(layers=1, steps=20)
@@ -53,7 +54,7 @@ _OUTCOME: Final = re.compile(r'data-figure="run1">([^<]*)<')
 class Told:
     """What came of it."""
 
-    turns: list[float] = field(default_factory=list)  # seconds of each page turn
+    turns: list[tuple[str, float]] = field(default_factory=list)  # page, seconds
     results: int = 0  # that were held against what they should be
     wrong: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -103,8 +104,8 @@ def warmed(server: Server) -> None:
         _until(visitor, "train-run")
 
 
-def page_turns(server: Server, rounds: int = 3) -> list[float]:
-    """Seconds of every page's turns for a visitor who is alone."""
+def page_turns(server: Server, rounds: int = 3) -> list[tuple[str, float]]:
+    """Every page's turns by a visitor who is alone: page, seconds."""
     told = Told()
     with client(server) as visitor:
         _arrive(visitor)
@@ -113,13 +114,15 @@ def page_turns(server: Server, rounds: int = 3) -> list[float]:
     return told.turns[len(_PAGES) :]  # the first round brings what the pages import
 
 
-def classroom(server: Server, expected: Expected, sessions: int = SESSIONS) -> Told:
+def classroom(
+    server: Server, expected: Expected, sessions: int = SESSIONS, reads: tuple[float, float] = READS
+) -> Told:
     """All of them at once, from coming to leaving."""
     told = Told()
 
     def visit(number: int) -> None:
         try:
-            _visit(server, number, expected, told)
+            _visit(server, number, expected, told, reads)
         except Exception as error:  # noqa: BLE001 - whatever a visitor meets is counted
             told.errors.append(f"visitor {number}: {error!r}")
 
@@ -131,15 +134,15 @@ def classroom(server: Server, expected: Expected, sessions: int = SESSIONS) -> T
     return told
 
 
-def _visit(server: Server, number: int, expected: Expected, told: Told) -> None:
+def _visit(server: Server, number: int, expected: Expected, told: Told, reads: tuple[float, float]) -> None:
     chance = random.Random(number)
     todo = ["turn"] * TURNS + ["own", "shared"] + ["train"] * (number < TRAINERS)
     chance.shuffle(todo)
     with client(server) as visitor:
-        time.sleep(chance.uniform(0, READS[1]))
+        time.sleep(chance.uniform(0, reads[1]))
         _arrive(visitor)
         for what in todo:
-            time.sleep(chance.uniform(*READS))
+            time.sleep(chance.uniform(*reads))
             if what == "turn":
                 _turn(visitor, chance.choice(_PAGES), told)
             elif what == "train":
@@ -164,7 +167,7 @@ def _turn(visitor: Client, page: str, told: Told) -> None:
     else:
         page_name = page
     visitor.run("lang=en", page_name)
-    told.turns.append(time.perf_counter() - start)
+    told.turns.append((page, time.perf_counter() - start))
     if not visitor.has(_EN.t(f"{page}.title")):
         told.errors.append(f"{page} is not the page that was asked for")
 
@@ -190,7 +193,7 @@ def _train(visitor: Client, number: int, expected: Expected, told: Told) -> None
     visitor.press("train-run")
     if not visitor.shows("train-stop"):
         told.errors.append(f"visitor {number}: the training does not begin")
-    time.sleep(READS[0])
+    time.sleep(HASTE[0])
     visitor.run()
     visitor.press("train-stop")
     _until(visitor, "train-resume")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from browser.server import running_app
-from load.classroom import SESSIONS, TRAINERS, TURNS, classroom, expected_of
+from load.classroom import HASTE, SESSIONS, TRAINERS, TURNS, classroom, expected_of
 
 from model_probe import Checkpoint
 
@@ -20,7 +20,7 @@ def test_thirty_read_run_and_train(real_checkpoint: Checkpoint, tmp_path: Path) 
     expected = expected_of(real_checkpoint)
     environment = {"PYTHONPATH": str(tmp_path), "RMSNORM_LAB_CHECKPOINT": real_checkpoint.info.name}
     with running_app(tmp_path / "log.txt", environment) as server:
-        told = classroom(server, expected)
+        told = classroom(server, expected, reads=HASTE)
         log = server.log()
     assert told.errors == []
     assert told.wrong == []
