@@ -46,7 +46,9 @@ if guess is not None:
     )
 
 st.header(page.t("gain.heading.site"), anchor=False)
-site = source.site_controls(page, gains)
+looked = source.look(gains)
+site = looked.site
+controls = st.container(key="gain-controls")  # drawn once the chart is, which need not wait for their code
 if gains.left_out:
     st.caption(page.t("gain.left_out", n=gains.left_out))
 if guess is None:
@@ -67,6 +69,8 @@ else:
     page.prose("gain/site", convention=convention)
 
 after_first_chart()
+with controls:
+    source.site_controls(page, looked)
 st.header(page.t("gain.heading.blend"), anchor=False)
 slider = gain_slider(page.words, site, VEILED if guess is None else PARTS)
 mount(page, slider, bind(slider.choice)[slider.choice.name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import streamlit as st
@@ -53,16 +54,28 @@ def current() -> Gains:
     return Gains(recording.checkpoint, recording.sites, "recording", recorded)
 
 
-def site_controls(page: Page, gains: Gains) -> NormSite:
-    """Draws the selectors of layer and norm; the norm that is looked at. Both are in the address.
+@dataclass(frozen=True, slots=True, eq=False)
+class Looked:
+    """The norm that the reader looks at, and what they chose it from."""
 
-    What has no gain is not among them.
-    """
+    site: NormSite
+    of_layer: Choice
+    of_site: Choice
+    sites: Mapping[str, NormSite]  # of the layer, by the codes of `of_site`
+
+
+def look(gains: Gains) -> Looked:
+    """Which norm the address names; draws nothing. What has no gain is not among them."""
     of_layer = _layer_choice(gains)
     layer = bind(of_layer)[of_layer.name]
     sites = site_codes(sites_of(gains, layer))
     of_site = Choice("site", tuple(sites), next(iter(sites)))
-    site = bind(of_site)[of_site.name]
+    return Looked(sites[bind(of_site)[of_site.name]], of_layer, of_site, sites)
+
+
+def site_controls(page: Page, looked: Looked) -> None:
+    """Draws the selectors of layer and norm."""
+    sites, of_layer, of_site = looked.sites, looked.of_layer, looked.of_site
     roles = [each.role for each in sites.values()]
 
     def name(code: str) -> str:
@@ -79,7 +92,6 @@ def site_controls(page: Page, gains: Gains) -> NormSite:
     st.segmented_control(
         page.t("gain.site"), of_site.codes, required=True, key=of_site.key, format_func=name, wrap=True
     )
-    return sites[site]
 
 
 def _layer_choice(gains: Gains) -> Choice:

@@ -34,7 +34,7 @@ from viz.tables import site_table
 from viz.text import THIN_SPACE, words
 
 SESSIONS: Final = 30
-READS: Final = (15.0, 45.0)  # seconds that a visitor reads between two things
+READS: Final = (10.0, 30.0)  # seconds that a visitor reads between two things
 HASTE: Final = (4.0, 12.0)  # the same of a class that leaves the server no rest
 TURNS: Final = 5  # pages that each of them turns to
 TRAINERS: Final = 3  # of them, who train beside it
