@@ -94,6 +94,22 @@ def half_in(caches: Path) -> list[Path]:
     return [path for client in ("hub", "modelscope") for path in (caches / client).rglob("*.incomplete")]
 
 
+def sizes_of_halves(caches: Path) -> dict[Path, int]:
+    """Bytes of what is arriving; a small file may be whole, and elsewhere, between two looks."""
+    sizes = {}
+    for half in half_in(caches):
+        with suppress(FileNotFoundError):
+            sizes[half] = half.stat().st_size
+    return sizes
+
+
+def grows(caches: Path) -> bool:
+    """Whether a file is arriving slowly, which under the fault "drip" only weights do."""
+    before = sizes_of_halves(caches)
+    time.sleep(0.5)
+    return any(0 < before.get(half, 0) < size for half, size in sizes_of_halves(caches).items())
+
+
 def started(code: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", code]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -420,9 +436,8 @@ def test_fault_15_what_a_killed_process_left_is_taken_up(server: Hub, tmp_path: 
     process = started(NAMED_TINY + FETCH)
     read_until(process, "download")
     begin = time.monotonic()
-    while not any(half.stat().st_size for half in half_in(tmp_path)):
+    while not grows(tmp_path):
         assert time.monotonic() - begin < 60
-        time.sleep(0.1)
     process.kill()
     process.communicate(timeout=30)
     assert find("tiny") is None
