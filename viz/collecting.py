@@ -16,7 +16,8 @@ _settled = threading.Event()  # gc.get_freeze_count would count all objects, one
 
 
 def settle() -> None:
-    """All that is held now stays: it is looked through no more."""
+    """All that is held now stays: it is looked through no more. What is let go all the same is freed as ever, unless it
+    holds itself; a checkpoint that is closed does not (tests/test_collecting.py)."""
     gc.collect()
     gc.freeze()
     _settled.set()
@@ -26,9 +27,3 @@ def settle_once() -> None:
     """The same where torch has been loaded and nothing is settled yet."""
     if "torch" in sys.modules and not _settled.is_set():
         settle()
-
-
-def unsettle() -> None:
-    """Something of it is about to go: all is looked through again."""
-    gc.unfreeze()
-    _settled.clear()

@@ -29,7 +29,7 @@ from model_probe.sites import NormSite
 from model_probe.trace import SERIES, CheckpointInfo, NormTrace
 from viz.address import Choice, remembered
 from viz.admission import allowed, began, left, refusal
-from viz.collecting import settle, unsettle
+from viz.collecting import settle
 from viz.jobs import Job, Shared, TooSlow, Turns, Within
 from viz.offers import Offer, here, offers
 from viz.text import Words, literal
@@ -55,11 +55,7 @@ _FAILURE: Final = "measure.failure"
 _STOPPED: Final = "measure.stopped"  # what the reader stopped last: "run" or "download"
 _FETCHING: Final = "measure.fetching"  # name of the checkpoint that this session waits for
 _FETCHED: Final = "measure.fetched"  # code of the checkpoint that has just arrived
-_NO_MEMORY: Final = (
-    "out of memory",
-    "allocate memory",
-    "not enough memory",
-)  # an accelerator's, the system's
+_NO_MEMORY: Final = ("out of memory", "allocate memory", "not enough memory")  # in an error's text
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -384,7 +380,6 @@ def _opened(bench: Bench, offer: Offer | None, progress: Progress) -> Checkpoint
         bench.code = None
         if bench.checkpoint is not None:  # room for the next one first
             leaving, bench.checkpoint = bench.checkpoint, None
-            unsettle()
             leaving.close()
             del leaving
         bench.checkpoint = open_checkpoint(offer.where, device=settings().device, progress=progress)
