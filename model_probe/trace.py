@@ -74,7 +74,7 @@ class GainSummary:
     std: float  # the population's
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Statistics:
     """What is kept of one activation [tokens, size]: one float32 a token."""
 
@@ -84,7 +84,7 @@ class Statistics:
     abs_max: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SiteTrace:
     """One call of a norm. Per-head norms hold the root mean square over heads of each figure
     (`abs_max`: the largest; `mean`: the mean)."""
@@ -149,7 +149,7 @@ def depth_sites(sites: Iterable[Placed], hidden_size: int) -> tuple[Placed, ...]
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class NormTrace:
     """One prompt through one checkpoint: every norm site in the order in which it ran."""
 

@@ -20,6 +20,7 @@ from model_probe.runs import (
 from viz.address import Choice, bind
 from viz.chart import chart
 from viz.figures.training import training_alt, training_figure
+from viz.kept import kept
 from viz.outcomes import Shown, outcome_table, short, truth
 from viz.painted import after_first_chart
 from viz.predict import predict
@@ -73,7 +74,7 @@ else:
     runs = [run if i in OPEN[name] else Shown(run.settings, ()) for i, run in enumerate(runs)]
 title = page.t("train.veiled") if guess is None else None
 chart(
-    training_figure(runs, page.words, page.palette, title=title),
+    kept(training_figure)(tuple(runs), page.words, page.palette, title=title),
     key=f"train-{name}",
     alt=training_alt(runs, page.words),
 )

@@ -18,7 +18,7 @@ from viz.shell import Page
 from viz.text import literal
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Gains:
     """The measured gains of one checkpoint, and the pass of the preset prompt through it."""
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from model_probe.summaries import STATISTICS, sinks, summarize
 from model_probe.trace import RESIDUAL_ROLES, NormTrace, Placed, PlacedSite, SiteTrace, Token
+from viz.kept import kept
 
 Of_co = TypeVar("Of_co", bound=PlacedSite, covariant=True)
 
@@ -52,13 +53,16 @@ class Reading:
         statistic = "median" if self.statistic == "token" else self.statistic
         return summarize(site.series(series)[self.tokens(site)], statistic)
 
+    @kept
     def line(self, trace: NormTrace, line: str) -> NDArray[np.float64]:
-        """One of LINES over the depth: [sites of trace.depth()].
+        """One of LINES over the depth: [sites of trace.depth()], read-only.
 
         Raises:
             KeyError: no such line.
         """
-        return np.array([self.value(site, LINES[line]) for site in trace.depth()])
+        values = np.array([self.value(site, LINES[line]) for site in trace.depth()])
+        values.flags.writeable = False
+        return values
 
 
 MEDIAN: Final = Reading()  # how a trace is read unless somebody says otherwise

@@ -86,6 +86,7 @@ def shortened(text: str, at_most: int) -> str:
     return text + "…"
 
 
+@lru_cache(maxsize=512)
 def wrapped(text: str, at_most: int) -> str:
     """Text in as few lines of at most so many half-widths as can be, put together by <br>: plotly breaks no line.
 

@@ -28,6 +28,7 @@ from viz.figures.base import (
     site_title,
     token_label,
 )
+from viz.kept import kept
 from viz.reading import (
     FINAL,
     LINES,
@@ -81,6 +82,7 @@ class _Drawn:
         return math.sqrt(self.trace.checkpoint.hidden_size)
 
 
+@kept
 def depth_figure(
     trace: NormTrace, words: Words, palette: Palette, view: DepthView = HEADLINE, pair: Pair | None = None
 ) -> go.Figure:

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from model_probe.blending import LoudFeatures, loudest_features
 from model_probe.sites import NormSite
 from viz.figures.base import LABEL_SIZE, colour_bar, corner_label, frame, literal, site_title
+from viz.kept import kept
 from viz.reading import FINAL, Sited, layer_code, layer_ticks
 from viz.text import Words, number
 from viz.theme import Palette
@@ -21,6 +22,7 @@ _LEAST_DOUBLINGS: Final = 1.0  # either side of γ = 1: a flat map shall look fl
 _MOST_DOUBLINGS: Final = 6.0
 
 
+@kept
 def features_figure(
     gains: Sited[NormSite], words: Words, palette: Palette, *, layer: str | None = None
 ) -> go.Figure:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from model_probe.sites import NormSite, count_gain, summarize_gain
 from viz.figures.base import LABEL_SIZE, frame, site_title
+from viz.kept import kept
 from viz.text import Words, number
 from viz.theme import LINE_STYLES, Palette
 
@@ -41,6 +42,7 @@ def gain_bins(gain: ArrayLike) -> Bins:
     return Bins(np.arange(first, last + 1) / per_unit, 1 / per_unit, counts)
 
 
+@kept
 def gain_figure(site: NormSite, words: Words, palette: Palette) -> go.Figure:
     """The histogram of a site's gain, in two colours that meet at γ = 1; flipped features are hatched.
 
@@ -83,6 +85,7 @@ def gain_figure(site: NormSite, words: Words, palette: Palette) -> go.Figure:
     return figure
 
 
+@kept
 def start_figure(size: int, words: Words, palette: Palette) -> go.Figure:
     """The same before training: every one of `size` features at exactly 1."""
     figure = frame(words.t("gain.histogram.before", n=size), palette, height=HEIGHT, left=58, above=24)

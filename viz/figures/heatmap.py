@@ -25,6 +25,7 @@ from viz.figures.base import (
     site_title,
     token_label,
 )
+from viz.kept import kept
 from viz.reading import FINAL, LINES, layer_code, layer_ticks, sink_tokens
 from viz.text import Words, number
 from viz.theme import Palette
@@ -49,6 +50,7 @@ class HeatmapView:
     token: int | None = None  # position
 
 
+@kept
 def heatmap_figure(
     trace: NormTrace, words: Words, palette: Palette, view: HeatmapView, beside: NormTrace | None = None
 ) -> go.Figure:

@@ -15,6 +15,7 @@ from model_probe.summaries import summarize
 from model_probe.trace import NormTrace
 from viz.figures.base import frame, literal, site_title
 from viz.figures.depth import end_labels, mark_layer, reference_line
+from viz.kept import kept
 from viz.reading import FINAL, Sited, layer_ticks
 from viz.text import Words, number
 from viz.theme import LINE_STYLES, Palette
@@ -50,6 +51,7 @@ def loudness(sites: tuple[NormSite, ...], trace: NormTrace | None) -> Loudness:
     return Loudness(np.array(even), np.array(measured))
 
 
+@kept
 def loudness_figure(
     gains: Sited[NormSite],
     trace: NormTrace | None,

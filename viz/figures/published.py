@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from model_probe.summaries import summarize
 from model_probe.trace import NormTrace
 from viz.figures.base import frame, literal
+from viz.kept import kept
 from viz.sources import published_growth
 from viz.text import Words, number
 from viz.theme import Palette
@@ -33,6 +34,7 @@ def own_growth(trace: NormTrace) -> float:
     return later / first if first > 0 else math.nan
 
 
+@kept
 def published_figure(trace: NormTrace, words: Words, palette: Palette) -> go.Figure:
     """One row a checkpoint on a logarithmic axis: published factors as open diamonds, the open one's as a dot."""
     own = own_growth(trace)

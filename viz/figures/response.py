@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from model_probe.blending import sampled
 from model_probe.properties import NORMS, respond
 from viz.figures.base import LABEL_SIZE, frame
+from viz.kept import kept
 from viz.text import Words, number
 from viz.theme import Palette
 
@@ -20,6 +21,7 @@ _GAP: Final = 0.16  # of the height, between the two norms
 _NAME_ROOM: Final = 0.06  # of the height, above each norm for its name
 
 
+@kept
 def response_figure(change: str | None, words: Words, palette: Palette) -> go.Figure:
     """Bars are the output after one of `model_probe.properties.CHANGES`, rings the output before it.
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from model_probe.summaries import sinks
 from model_probe.trace import NormTrace, SiteTrace, Token
 from viz.figures.base import frame, literal, site_title, token_label
+from viz.kept import kept
 from viz.reading import LINES
 from viz.text import Words, number
 from viz.theme import LINE_STYLES, Palette
@@ -33,6 +34,7 @@ class TokensView:
     token: int | None = None  # the position outlined
 
 
+@kept
 def tokens_figure(
     trace: NormTrace,
     site: SiteTrace,

@@ -12,6 +12,7 @@ import numpy as np
 from model_probe.summaries import sinks
 from model_probe.trace import NormTrace, SiteTrace
 from viz.address import Choice
+from viz.kept import kept
 from viz.live.slider import VALUE, LiveSlider, Stop, Tick, slot
 from viz.reading import FINAL, LINES, Reading, layer_code, layer_ticks, site_codes, sites_of
 from viz.tables import read_as
@@ -41,6 +42,7 @@ def norm_codes(trace: NormTrace) -> dict[str, SiteTrace]:
     return {codes[site.name]: site for site in trace.sites}
 
 
+@kept
 def layer_slider(
     trace: NormTrace, series: str, reading: Reading, choice: NormChoice, words: Words
 ) -> LiveSlider:
