@@ -33,6 +33,8 @@ SERIES: Final = (
 )  # fmt: skip
 
 Floats = NDArray[np.float32]
+_ARRAY_BYTES: Final = 112  # of an array beside its numbers
+_TOKEN_BYTES: Final = 200  # of a `Token` with a short text
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,12 @@ class NormTrace:
     def non_finite_sites(self) -> tuple[SiteTrace, ...]:
         """The sites at which a NaN or an infinity passed, in order."""
         return tuple(site for site in self.sites if site.non_finite)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory, as good as: the series, what numpy takes to hold each, tokens and prompt."""
+        series = len(SERIES) * (4 * len(self.tokens) + _ARRAY_BYTES) * len(self.sites)
+        return series + _TOKEN_BYTES * len(self.tokens) + 4 * len(self.prompt)
 
     def save(self, path: str | Path) -> None:
         """Write JSON, CSV or NPZ, by the ending of `path`.

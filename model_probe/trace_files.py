@@ -38,7 +38,7 @@ from model_probe.trace import (
 
 MAX_BYTES: Final = 256 * 2**20  # of a file, and of what an NPZ unpacks to
 MAX_TOKENS: Final = 8192
-MAX_SITES: Final = 4096
+MAX_SITES: Final = 1024
 MAX_LAYERS: Final = 4096
 MAX_SIZE: Final = 2**20  # features normed together, or the width of a model
 MAX_PROMPT: Final = 2**24  # characters

@@ -19,8 +19,13 @@ def test_what_is_loaded_is_left_out_and_goes_when_another_is_opened(tmp_path: Pa
     code = f"""
 import gc, os, weakref
 from dataclasses import replace
+from model_probe.presets import DEFAULT
+from model_probe.recording import load_recording
 from viz import measure
+from viz.figures.depth import depth_figure
 from viz.offers import offers
+from viz.text import words
+from viz.theme import LIGHT
 
 def run(folder):
     os.environ["{CHECKPOINT_VARIABLE}"] = folder
@@ -31,7 +36,11 @@ bench = measure.Bench()
 run({first!r})
 print(gc.get_freeze_count() > len(gc.get_objects()))
 left = weakref.ref(bench.checkpoint.model)
+drawn = weakref.ref(depth_figure(load_recording().traces[DEFAULT], words("en"), LIGHT))
+gc.collect()
+print(drawn() is not None)  # it is kept
 run({second!r})
+print(drawn() is None)
 print(gc.get_freeze_count() > len(gc.get_objects()))
 held = gc.get_freeze_count()
 for _ in range(3):
@@ -41,7 +50,7 @@ print(gc.get_freeze_count() < held + 500)
 print(left() is None)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert ran.stdout.split() == ["True"] * 4, ran.stderr
+    assert ran.stdout.split() == ["True"] * 6, ran.stderr
 
 
 def test_streamlit_does_not_look_after_every_run_of_a_page() -> None:

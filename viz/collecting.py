@@ -12,12 +12,15 @@ import gc
 import sys
 import threading
 
+from viz.kept import forget
+
 _settled = threading.Event()  # gc.get_freeze_count would count all objects, one by one
 
 
 def settle() -> None:
     """All that is held now stays: it is looked through no more. What is let go all the same is freed as ever, unless it
-    holds itself; a checkpoint that is closed does not (tests/test_collecting.py)."""
+    holds itself; a checkpoint that is closed does not (tests/test_collecting.py), figures do."""
+    forget()
     gc.collect()
     gc.freeze()
     _settled.set()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
@@ -21,7 +21,6 @@ from viz.collecting import settle_once
 Result = TypeVar("Result")
 
 NOTED: Final = ("unreachable", "fallback")  # stages that say something and pass at once
-GONE_SECONDS: Final = 5.0  # who waits for a shared job looks oftener than this
 _LOOK_SECONDS: Final = 0.2  # between two looks at the queue
 
 
@@ -126,21 +125,24 @@ class _Joined(Generic[Result]):
     job: Job[Result]
     looked: dict[str, float] = field(default_factory=dict)
 
-    def anybody(self, seconds: float) -> bool:
-        """Whether somebody has looked within so many seconds."""
-        now = time.monotonic()
-        return any(now - looked < seconds for looked in list(self.looked.values()))
+
+def _anybody(looked: Mapping[str, float], seconds: float) -> bool:
+    """Whether somebody has looked within so many seconds."""
+    now = time.monotonic()
+    return any(now - last < seconds for last in looked.values())
 
 
 class Shared(Generic[Result]):
     """Jobs that any number of visitors wait for: one job for all who ask for the same.
 
-    It ends when the last of them has left, or, with `patience`, when nobody has looked for so many seconds.
+    Who has looked within the last `patience` seconds waits for it. It ends when the last of them has left, and, unless
+    it `goes_on`, when nobody waits any more.
     """
 
-    def __init__(self, patience: float | None = None) -> None:
+    def __init__(self, patience: float, *, goes_on: bool = False) -> None:
         self._patience = patience
-        self._lock = threading.Lock()
+        self._goes_on = goes_on
+        self._lock = threading.Lock()  # guards what follows: nobody joins a job while it is being ended
         self._under_way: dict[Hashable, _Joined[Result]] = {}
 
     def join(self, key: Hashable, visitor: str, work: Callable[[Progress], Result]) -> Job[Result]:
@@ -157,37 +159,39 @@ class Shared(Generic[Result]):
 
     def look(self, job: Job[Any], visitor: str) -> None:
         """The visitor still waits for the job."""
-        joined = self._joined(job)
-        if joined is not None:
-            joined.looked[visitor] = time.monotonic()
+        with self._lock:
+            joined = self._joined(job)
+            if joined is not None:
+                joined.looked[visitor] = time.monotonic()
 
     def leave(self, job: Job[Any], visitor: str) -> bool:
         """The visitor waits no longer; whether the job goes on, for others."""
-        joined = self._joined(job)
-        if joined is not None:
-            joined.looked.pop(visitor, None)
-            if joined.anybody(GONE_SECONDS):
-                return True
-        job.stop()
+        with self._lock:
+            joined = self._joined(job)
+            if joined is not None:
+                joined.looked.pop(visitor, None)
+                if _anybody(joined.looked, self._patience):
+                    return True
+            job.stop()
         return False
 
     def has(self, job: Job[Any]) -> bool:
         """Whether the job is one of these."""
-        return self._joined(job) is not None
+        with self._lock:
+            return self._joined(job) is not None
 
     def _joined(self, job: Job[Any]) -> _Joined[Result] | None:
-        with self._lock:
-            return next((joined for joined in self._under_way.values() if joined.job is job), None)
+        return next((joined for joined in self._under_way.values() if joined.job is job), None)
 
     def _watched(self, looked: dict[str, float], progress: Progress) -> Progress:
-        if self._patience is None:
+        if self._goes_on:
             return progress
-        patience = self._patience
 
         def tell(stage: str, done: float | None = None, detail: str = "") -> None:
-            now = time.monotonic()
-            if all(now - last > patience for last in list(looked.values())):
-                raise Cancelled
+            with self._lock:
+                if not _anybody(looked, self._patience):
+                    self._under_way = {k: j for k, j in self._under_way.items() if j.looked is not looked}
+                    raise Cancelled
             progress(stage, done, detail)
 
         return tell

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, cast
 
 from cachetools import LRUCache
 
+from model_probe.trace import NormTrace
 from viz.text import Words
 
 KEPT_BYTES: Final = (
@@ -53,6 +54,34 @@ def kept(draw: Callable[Arguments, Drawn]) -> Callable[Arguments, Drawn]:
     return keeping
 
 
+def forget() -> None:
+    """Nothing is kept any more. Figures hold themselves: what `viz.collecting` freezes of them would never be freed."""
+    with _lock:
+        _room.clear()
+
+
+class _Scale(pickle.Pickler):
+    """Weighs what it is given, a trace by its own count, words not at all: they are there anyway."""
+
+    def __init__(self) -> None:
+        super().__init__(self)
+        self.bytes = 0
+
+    def write(self, data: bytes) -> int:
+        """Of the pickle nothing but its length is wanted."""
+        written = memoryview(data).nbytes
+        self.bytes += written
+        return written
+
+    def reducer_override(self, thing: object) -> Any:
+        if isinstance(thing, NormTrace):
+            self.bytes += thing.nbytes
+            return object, ()
+        return (object, ()) if isinstance(thing, Words) else NotImplemented
+
+
 def _size_of(things: tuple[object, ...]) -> int:
-    """Bytes of them, but for the words, which are there anyway."""
-    return len(pickle.dumps([thing for thing in things if not isinstance(thing, Words)]))
+    """Bytes of them, pickled; in memory figures take about twice as much."""
+    scale = _Scale()
+    scale.dump(things)
+    return scale.bytes

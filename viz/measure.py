@@ -26,7 +26,7 @@ from model_probe.progress import Cancelled, Progress
 from model_probe.recording import Recording, load_recording
 from model_probe.settings import Settings, settings
 from model_probe.sites import NormSite
-from model_probe.trace import SERIES, CheckpointInfo, NormTrace
+from model_probe.trace import CheckpointInfo, NormTrace
 from viz.address import Choice, remembered
 from viz.admission import allowed, began, left, refusal
 from viz.collecting import settle
@@ -72,8 +72,7 @@ class Measured:
 
 def _size_of(trace: NormTrace) -> int:
     """Bytes of a trace, counted so that neither RESULT_BYTES nor RESULT_COUNT can be passed."""
-    figures = len(SERIES) * sum(site.input.l2.nbytes for site in trace.sites)
-    return max(figures + 200 * len(trace.tokens) + 4 * len(trace.prompt), RESULT_BYTES // RESULT_COUNT)
+    return max(trace.nbytes, RESULT_BYTES // RESULT_COUNT)
 
 
 @dataclass(slots=True)
@@ -87,7 +86,7 @@ class Bench:
     turns: Turns = field(default_factory=Turns)
     checkpoint: Checkpoint | None = None
     code: str | None = None  # of the offer that is open
-    downloads: Shared[Path] = field(default_factory=Shared)
+    downloads: Shared[Path] = field(default_factory=lambda: Shared(patience=ABANDONED_SECONDS, goes_on=True))
     captures: Shared[Measured] = field(default_factory=lambda: Shared(patience=ABANDONED_SECONDS))
     results: LRUCache[tuple[object, ...], NormTrace] = field(
         default_factory=lambda: LRUCache(RESULT_BYTES, getsizeof=_size_of)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from model_probe.recording import load_recording
 from viz import kept as keeping
 from viz.figures.depth import DepthView, depth_figure
 from viz.kept import kept
+from viz.reading import Reading
 from viz.text import words
 from viz.theme import DARK, LIGHT
 
@@ -81,6 +83,13 @@ def test_what_it_was_made_of_counts_and_what_is_too_large_is_not_kept(
     assert 9_000 < full.currsize < 10_000
     assert length(bytes(20_000)) == 20_000
     assert len(full) == 1
+
+
+def test_a_trace_weighs_what_it_holds(room: Callable[[int], LRUCache]) -> None:
+    full = room(64_000_000)
+    trace = load_recording().traces[DEFAULT]
+    Reading().line(trace, "residual")
+    assert len(pickle.dumps(trace)) < full.currsize < 2 * len(pickle.dumps(trace))
 
 
 @pytest.mark.parametrize("stem", KINDS)
