@@ -62,7 +62,9 @@ st.header(page.t("formula.heading.symbols"), anchor=False)
 st.html(symbols_table(page.words))
 page.prose("formula/symbols")
 
-with st.expander(f"{page.t('common.deeper')}: {page.t('formula.heading.shapes')}"):
+with st.expander(
+    page.t("formula.deeper", deeper=page.t("common.deeper"), what=page.t("formula.heading.shapes"))
+):
     trace = recording.traces[DEFAULT]
     st.html(
         shapes_table(

@@ -21,7 +21,7 @@ from viz.address import Choice, bind
 from viz.chart import chart
 from viz.figures.training import training_alt, training_figure
 from viz.kept import kept
-from viz.outcomes import Shown, outcome_table, short, truth
+from viz.outcomes import Shown, nats, outcome_table, truth
 from viz.painted import after_first_chart
 from viz.predict import predict
 from viz.provenance import runs_provenance
@@ -92,7 +92,7 @@ if guess is not None:
         spread=number(max(first for first, *_ in ends) - min(first for first, *_ in ends), 2),
         frequency=number(known.frequency_loss),
         uniform=number(known.uniform_loss),
-        **{f"loss{i}": short(run.final_loss) for i, run in enumerate(runs, 1)},
+        **{f"loss{i}": nats(run.final_loss) for i, run in enumerate(runs, 1)},
         **{f"residual{i}": number(run.steps[-1].residual_l2, 2) for i, run in enumerate(runs, 1)},
         **{f"gradient{i}": number(run.steps[0].gradient_norm, 2) for i, run in enumerate(runs, 1)},
         **{f"diverged{i}": run.diverged_at for i, run in enumerate(runs, 1)},

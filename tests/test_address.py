@@ -139,3 +139,17 @@ def test_language(parameter: str | None, locale: str | None, expected: str) -> N
 def test_valid() -> None:
     choice = Choice("layer", codes=("0", "1"), default="0")
     assert [choice.valid(value) for value in ("1", "2", None, 1)] == ["1", "0", "0", "0"]
+
+
+def test_a_widget_is_told_its_value_until_the_reader_has_used_it() -> None:
+    """A browser that loads the widget's code late sees only the last run."""
+    app = opened(layer="2", kind="mean")
+    for _ in range(2):
+        app.run()
+        assert app.selectbox[0].proto.set_value
+        assert app.segmented_control[0].proto.set_value
+    app.selectbox[0].set_value("1").run()
+    app.run()
+    assert not app.selectbox[0].proto.set_value  # the browser's own: nothing is said against a later move
+    assert app.segmented_control[0].proto.set_value
+    assert chosen(app) == "1 mean"

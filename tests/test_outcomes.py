@@ -29,7 +29,7 @@ from model_probe.runs import (
 )
 from viz.figures.base import title_of
 from viz.figures.training import MOST_POINTS, run_style, training_alt, training_figure
-from viz.outcomes import STATES, Shown, decode, encode, finding, names, outcome_table, rate, short, truth
+from viz.outcomes import STATES, Shown, decode, encode, finding, names, nats, outcome_table, rate, truth
 from viz.text import LANGUAGES, NOT_A_NUMBER, number, words
 from viz.theme import DARK, LIGHT, contrast
 
@@ -132,7 +132,7 @@ def test_a_finding_names_the_runs() -> None:
     said = finding([LEARNED, STUCK, LEARNED, DIVERGED], words("en"))
     assert said == "Runs 1 and 3 learn; run 2 gets no further than character frequencies; run 4 diverges"
     both = finding([LEARNED, run(4.0, *[KNOWN / 3] * 20)], words("en"))
-    assert number(KNOWN / 3) in both
+    assert nats(KNOWN / 3) in both
     assert number(KNOWN / 2) in both
     assert "alike" in finding([LEARNED, LEARNED], words("en"))
 
@@ -236,7 +236,7 @@ def test_the_table_holds_the_numbers(lang: str, preset: str) -> None:
     results = load_recorded(preset)
     table = outcome_table([Shown.of(result) for result in results], words(lang))
     for result in results:
-        assert short(result.final_loss) in table
+        assert nats(result.final_loss) in table
         if result.diverged_at is not None:
             assert words(lang).t("train.table.diverged", step=result.diverged_at) in table
     assert NOT_A_NUMBER in outcome_table([WAITING], words(lang))

@@ -26,6 +26,7 @@ import streamlit as st
 LANGUAGE: Final = "lang"
 _SEEN: Final = "address.seen"  # {name: (parameter, value) as they were when last bound}
 _REMEMBERED: Final = "address.remembered"  # {page stem: {name: code}}
+_SET: Final = "address.set"  # keys that were set here and not used by the reader since
 _PAGE: Final = "address.page"  # the stem of the page being drawn
 
 
@@ -56,10 +57,13 @@ class Choice:
 def bind(*choices: Choice) -> Mapping[str, str]:
     """What is chosen now, by name: address and widgets brought into step.
 
-    Called once a run, before the widgets of these choices are drawn.
+    Called once a run, before the widgets of these choices are drawn. What was set for a widget is set in every run until
+    the reader has used it: Streamlit tells the browser of it only in the run that sets it, and a browser that is still
+    loading a widget's code when the next run comes would show what the widget begins with.
     """
     params = st.query_params.to_dict()
     seen: dict[str, tuple[str | None, str]] = st.session_state.setdefault(_SEEN, {})
+    ours: set[str] = st.session_state.setdefault(_SET, set())
     chosen: dict[str, str] = {}
     wanted = dict(params)
     for choice in choices:
@@ -77,7 +81,11 @@ def bind(*choices: Choice) -> Mapping[str, str]:
                 wanted[choice.name] = value
         else:
             value = choice.valid(parameter)
-        if st.session_state.get(choice.key) != value:
+        if shown != value:
+            ours.add(choice.key)
+        elif before is not None and shown != before[1]:
+            ours.discard(choice.key)  # the browser has it: the reader has used it
+        if choice.key in ours:
             st.session_state[choice.key] = value
         chosen[choice.name] = value
     if wanted != params:

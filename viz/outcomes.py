@@ -170,13 +170,13 @@ def finding(runs: Sequence[Shown], words: Words) -> str:
         run = runs[0]
         return words.t(
             f"train.finding.one_{run.state}",
-            first=number(run.steps[0].loss),
-            last=number(run.final_loss),
+            first=nats(run.steps[0].loss),
+            last=nats(run.final_loss),
             step=run.diverged_at or len(run.steps),
         )
     if len(reached["learned"]) == len(runs):
         ends = sorted(run.final_loss for run in runs)
-        least, most = number(ends[0]), number(ends[-1])
+        least, most = nats(ends[0]), nats(ends[-1])
         return words.t(f"train.finding.all_{'learned' if least != most else 'alike'}", least=least, most=most)
     clauses = [
         words.t(f"train.finding.{state}", n=len(some), runs=listed(some, words))
@@ -221,7 +221,7 @@ def outcome_table(runs: Sequence[Shown], words: Words) -> str:
         f"run{i}": (
             words.t("train.numbered", n=i, name=name),
             [
-                short(run.final_loss),
+                nats(run.final_loss),
                 short(_largest(run, lambda step: step.gradient_norm)),
                 short(run.steps[-1].residual_l2) if run.steps else NOT_A_NUMBER,
                 _how_far(run, words),
@@ -230,6 +230,15 @@ def outcome_table(runs: Sequence[Shown], words: Words) -> str:
         for i, (run, name) in enumerate(zip(runs, called, strict=True), 1)
     }
     return number_table(words.t("train.table.caption", last=LAST), heads, rows)
+
+
+def nats(loss: float) -> str:
+    """A loss to a thousandth, as small differences of two are spoken of; a large one in few characters.
+
+    >>> nats(1.0264), nats(0.9792), nats(687.2), nats(float("nan"))
+    ('1.026', '0.979', '687', '—')
+    """
+    return f"{loss:.3f}" if abs(loss) < 100 else short(loss)
 
 
 def short(value: float) -> str:

@@ -29,7 +29,7 @@ from model_probe.runs import (
     load_recorded,
 )
 from viz import measure
-from viz.outcomes import Shown, decode, encode, finding, names, short
+from viz.outcomes import Shown, decode, encode, finding, names, nats
 from viz.text import LANGUAGES, plain, words
 from viz.training import MOST_RUNS, Training
 from viz.training_controls import OFF, RATES
@@ -148,7 +148,7 @@ def test_an_answer_is_shown_beside_what_was_recorded(lang: str, preset: str) -> 
     assert all(drawn(figure))
     assert title(figure) == finding([Shown.of(r) for r in results], text)
     for result in results:
-        assert short(result.final_loss) in said(app) + "".join(e.proto.body for e in app.get("html"))
+        assert nats(result.final_loss) in said(app) + "".join(e.proto.body for e in app.get("html"))
     assert [code.value for code in app.code][:-1] == [r.sample for r in results if r.sample]
 
 

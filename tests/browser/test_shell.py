@@ -56,6 +56,20 @@ def test_the_first_visit_of_a_fresh_server_may_be_a_deep_link(
         assert complaint not in server.log()
 
 
+def test_controls_show_what_the_page_shows_however_late_their_code_arrives(
+    app: Server, open_address: Open
+) -> None:
+    """A fresh browser loads the widgets' code while the page already runs again."""
+    said = words("en")
+    for _ in range(2):
+        page = settled(open_address(f"{app.url}/gain?lang=en&layer=3&site=post_attention_layernorm"))
+        expect(page.get_by_role("group", name=said.t("gain.layer"))).to_match_aria_snapshot('- slider: "3"')
+        expect(page.get_by_role("radio", name="MLP input")).to_be_checked()
+        page = settled(open_address(f"{app.url}/probe?lang=en"))
+        for label in ("common.preset.fox", "probe.log", "common.statistic.median"):
+            expect(page.get_by_role("radio", name=said.t(label), exact=True)).to_be_checked()
+
+
 @pytest.mark.parametrize(("locale", "lang"), [("zh-CN", "zh"), ("en-GB", "en"), ("de-DE", "en")])
 def test_without_a_language_the_browser_decides(
     app: Server, open_address: Open, locale: str, lang: str

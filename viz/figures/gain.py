@@ -52,7 +52,7 @@ def gain_figure(site: NormSite, words: Words, palette: Palette) -> go.Figure:
     bins = gain_bins(site.known_gain)
     centres = bins.lows + bins.width / 2
     loud = np.abs(centres) > 1
-    figure = frame(gain_title(site, words), palette, height=HEIGHT, left=58, above=24)
+    figure = frame(gain_title(site, words), palette, height=HEIGHT, left=58, above=42)
     figure.add_bar(
         x=centres,
         y=bins.counts,
@@ -88,7 +88,7 @@ def gain_figure(site: NormSite, words: Words, palette: Palette) -> go.Figure:
 @kept
 def start_figure(size: int, words: Words, palette: Palette) -> go.Figure:
     """The same before training: every one of `size` features at exactly 1."""
-    figure = frame(words.t("gain.histogram.before", n=size), palette, height=HEIGHT, left=58, above=24)
+    figure = frame(words.t("gain.histogram.before", n=size), palette, height=HEIGHT, left=58, above=42)
     bins = Bins(np.arange(-5, 26) / 10, 0.1, np.zeros(31, dtype=np.int64))
     figure.add_bar(
         x=[1.0], y=[size], width=[0.02], marker={"color": palette.reference}, hoverinfo="skip",
@@ -153,7 +153,7 @@ def _key(figure: go.Figure, gain: NDArray[np.float32], words: Words, palette: Pa
         f"▨ {words.t('gain.histogram.flipped', n=counts.negative)}",
     ]
     figure.add_annotation(
-        text="   ".join(parts), x=0, xref="paper", xanchor="left", y=1, yref="paper", yanchor="bottom", yshift=6,
+        text=f"{parts[0]}   {parts[1]}<br>{parts[2]}", align="left", x=0, xref="paper", xanchor="left", y=1, yref="paper", yanchor="bottom", yshift=6,
         showarrow=False, font={"size": LABEL_SIZE, "color": palette.text},
     )  # fmt: skip
 

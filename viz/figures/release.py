@@ -123,7 +123,7 @@ def beside_figure(by_factor: Mapping[float, Outcome], words: Words, palette: Pal
     """The illustration's six scores and the real model's attention on one axis: the factor of the logits."""
     lines = np.geomspace(_FACTORS[0], _FACTORS[-1], 91)
     figure = frame(
-        literal(beside_title(by_factor, words)), palette, height=HEIGHT, left=46, bottom=48, above=44
+        literal(beside_title(by_factor, words)), palette, height=HEIGHT + 40, left=46, bottom=48, above=84
     )
     drawn = [attention_at(float(k * UNIT_L2)) for k in lines]
     factors = sorted(by_factor)
@@ -147,13 +147,7 @@ def beside_figure(by_factor: Mapping[float, Outcome], words: Words, palette: Pal
         title_text=words.t("release.axis.logits"),
     )
     figure.update_yaxes(range=[0, 1.06], tickvals=[0, 0.5, 1])
-    figure.update_layout(
-        showlegend=True,
-        legend={
-            "orientation": "h", "x": 0, "xanchor": "left", "y": 1.0, "yanchor": "bottom",
-            "font": {"size": TICK_SIZE, "color": palette.text},
-        },
-    )  # fmt: skip
+    _legend(figure, palette, rows=4)
     return figure
 
 
