@@ -10,8 +10,9 @@ NOTE: Final = re.compile(
     r'(?:<span class="lab-note-way">[^<]*</span>)?</span>'
 )
 _BUTTON: Final = re.compile(r'<button type="button" class="lab-term" popovertarget="term-\w+">|</button>')
+_TOGETHER: Final = re.compile(r'<span class="lab-together">([^<]*)</span>')
 
 
 def without_notes(prose: str) -> str:
     """The prose as it reads with every note closed, without HTML."""
-    return _BUTTON.sub("", NOTE.sub("", prose))
+    return _TOGETHER.sub(r"\1", _BUTTON.sub("", NOTE.sub("", prose)))

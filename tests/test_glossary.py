@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from term_html import without_notes
 
 from viz.book import BOOK, entry
 from viz.glossary import GROUPS, TERMS, english_name, explanation, group, term
@@ -110,6 +111,14 @@ def test_a_term_becomes_a_button_with_its_note_beside_it() -> None:
     assert "[He et al. 2015](https://arxiv.org/abs/1512.03385)" in html
     assert "/start?" in html
     assert html.endswith("</span> grows.")
+
+
+@pytest.mark.parametrize("after", [".", "。", "，", "）。", "”,"])
+def test_no_line_ends_between_a_term_and_what_ends_its_clause(after: str) -> None:
+    html = drawn(f"The [token](term:token){after} And so on.")
+    assert html.startswith('The <span class="lab-together"><button ')
+    assert html.endswith(f"</span>{after}</span> And so on.")
+    assert without_notes(html) == f"The token{after} And so on."
 
 
 def test_a_term_is_explained_where_it_first_stands() -> None:

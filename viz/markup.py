@@ -24,6 +24,8 @@ from viz.glossary import english_name, explanation, term
 from viz.text import Words
 
 TERM_MARK: Final = re.compile(r"\[([^\[\]]+)\]\(term:([^()\s]+)\)")
+# A button is a box of its own, after which a line may end, whatever follows it.
+_TERM_WITH_WHAT_ENDS_IT: Final = re.compile(f"{TERM_MARK.pattern}([.,;:!?)”’。，、；：！？）》」]*)")
 PAGE_MARK: Final = re.compile(r"\[([^\[\]]+)\]\(page:([a-z]+)(?:\?([^()\s]*))?\)")
 ANY_MARK: Final = re.compile(r"\]\((term|page):")
 
@@ -43,19 +45,20 @@ def marked_up(text: str, words: Words, where: str, explained: MutableMapping[str
     here: set[str] = set()
 
     def noted(mark: re.Match[str]) -> str:
-        shown, key = mark.groups()
+        shown, key, after = mark.groups()
         term(key)
         if explained.setdefault(key, where) != where or key in here:
-            return shown
+            return shown + after
         here.add(key)
-        return _button(shown, key) + _note(key, words, href)
+        button = _button(shown, key) + _note(key, words, href)
+        return f'<span class="lab-together">{button}{after}</span>' if after else button
 
     def linked(mark: re.Match[str]) -> str:
         shown, stem, query = mark.groups()
         address = href(stem, dict(parse_qsl(query or "", strict_parsing=bool(query))))
         return shown if address is None else f"[{shown}]({address})"
 
-    return PAGE_MARK.sub(linked, TERM_MARK.sub(noted, text))
+    return PAGE_MARK.sub(linked, _TERM_WITH_WHAT_ENDS_IT.sub(noted, text))
 
 
 def unmarked(text: str) -> str:
