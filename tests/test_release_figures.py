@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from made_outcomes import WORDS, outcome, outcomes
 
-from model_probe.experiments import EXPERIMENTS, LOGIT_FACTORS
+from model_probe.experiments import EXPERIMENTS, LOGIT_FACTORS, load_recorded
+from model_probe.illustrations import UNIT_L2, attention_at
 from model_probe.interventions import Intervention, attention_logit_scale, no_division, output_scale
 from model_probe.outcome import Outcome
-from viz.effects import called, decode, effect_table, encode, kl_by_layer, truth
+from viz.effects import called, decode, effect_table, encode, kl_by_layer, sharpness_by_factor, truth
 from viz.figures import release as figures
 from viz.figures.base import title_of
 from viz.text import LANGUAGES, words
@@ -178,3 +179,15 @@ def test_every_kind_has_a_name(lang: str) -> None:
     for kind in KINDS:
         name = called((Intervention(kind, 0.0625 if kind in WITH_AMOUNT else None),), words(lang))
         assert ("1/16" in name) == (kind in WITH_AMOUNT)
+
+
+def test_the_recording_does_what_is_said_beside_the_illustration() -> None:
+    """release/beside.md: the entropy falls, the response never rises, and at ×1 real heads are the sharper ones."""
+    recorded = load_recorded()
+    measured = sharpness_by_factor(recorded.untouched, recorded.by_case["sharpness"])
+    entropy, response = (
+        [getattr(each, name) for each in measured.values()] for name in ("mean_entropy", "mean_jacobian")
+    )
+    assert all(np.diff(entropy) < 0)
+    assert all(np.diff(response) < 0)
+    assert measured[1.0].mean_entropy < attention_at(float(UNIT_L2)).entropy_share

@@ -181,6 +181,7 @@ class Shared(Generic[Result]):
             return self._joined(job) is not None
 
     def _joined(self, job: Job[Any]) -> _Joined[Result] | None:
+        """Called with the lock held."""
         return next((joined for joined in self._under_way.values() if joined.job is job), None)
 
     def _watched(self, looked: dict[str, float], progress: Progress) -> Progress:

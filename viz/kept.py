@@ -18,9 +18,7 @@ from cachetools import LRUCache
 from model_probe.trace import NormTrace
 from viz.text import Words
 
-KEPT_BYTES: Final = (
-    64_000_000  # of all that is kept, with the traces that it was made of; the least used goes first
-)
+KEPT_BYTES: Final = 64_000_000  # of all that is kept and what it was made of; the least used goes first
 
 Arguments = ParamSpec("Arguments")
 Drawn = TypeVar("Drawn")
