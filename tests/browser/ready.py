@@ -21,8 +21,12 @@ def faded_in(page: Page) -> Page:
 
 
 def at_rest(page: Page) -> Page:
-    """The page once nothing runs: a menu that was opened before would be closed by what is still to come."""
+    """The page once nothing runs and every control has its code.
+
+    A menu that was opened before would be closed by what is still to come, and a place would still move.
+    """
     expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
+    expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
     return page
 
 

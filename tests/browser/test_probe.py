@@ -15,7 +15,7 @@ import pytest
 from browser.conftest import Open
 from browser.ready import drawn
 from browser.server import ROOT, Server
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from model_probe import NormTrace
 from model_probe.recording import load_recording
@@ -191,6 +191,31 @@ def test_charts_stay_and_do_not_move(app: Server, open_address: Open) -> None:
         assert len({state for chart, state in seen if chart == key}) == 1
     places = {state.split(" ", 1)[1] for chart, state in seen if chart == "depth"}
     assert len(places) == 1  # redrawn where it was
+
+
+def test_charts_do_not_move_when_the_code_of_the_controls_arrives(app: Server, open_address: Open) -> None:
+    """Fault 26, on a first visit."""
+    held: list[Route] = []
+    free = False
+
+    def hold(route: Route) -> None:
+        if free:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page = open_address(f"{app.url}/probe?lang=en")
+    page.route(re.compile(r"/static/js/(Button|ButtonGroup|Checkbox|Selectbox|TextArea)\."), hold)
+    page.reload()
+    expect(page.locator(f".st-key-{HEATMAP} .main-svg").first).to_be_visible()
+    assert page.get_by_test_id("stSkeleton").count() > 0
+    charts = [page.locator(f".st-key-{key}") for key in ("probe-depth", "probe-tokens", HEATMAP)]
+    before = [chart.bounding_box() for chart in charts]
+    free = True
+    for route in held:
+        route.continue_()
+    drawn(page)
+    assert [chart.bounding_box() for chart in charts] == before
 
 
 def test_on_a_phone_the_controls_fold_away_and_nothing_is_wider_than_it(
