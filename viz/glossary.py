@@ -69,6 +69,7 @@ TERMS: Final[tuple[Term, ...]] = (
     Term("entropy", "softmax", "saturation"),
     Term("softmax_saturation", "softmax", "saturation"),
     Term("perplexity", "softmax", "scale"),
+    Term("kl_divergence", "softmax", "release"),
     Term("attention_sink", "trained", "probe"),
     Term("massive_activation", "trained", "probe"),
 )

@@ -40,6 +40,7 @@ CALLED = {
     "entropy": (r"(?<!cross-)\bentropy", r"(?<!交叉)熵"),
     "softmax_saturation": (r"saturat(ed|ion)", r"饱和"),
     "perplexity": (r"perplexity", r"困惑度"),
+    "kl_divergence": (r"\bKL\b", r"KL"),
     "attention_sink": (r"\bsinks?\b", r"汇聚词元"),
     "feature": (r"\bfeatures?\b", r"特征"),
     "embedding": (r"\bembeddings?\b", r"嵌入"),
