@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 import plotly.io as pio
 
 from model_probe.trace import Token
-from viz.text import Words, has_ink, inked, isolated
+from viz.text import THIN_SPACE, Words, has_ink, inked, isolated
 from viz.theme import FONT_STACK, Palette
 
 LABEL_SIZE: Final = 13
@@ -169,6 +169,7 @@ def _layout(*, palette: Palette, height: int, left: int, right: int, bottom: int
         "tickfont": {"size": TICK_SIZE, "color": palette.muted},
         "title": {"font": {"size": LABEL_SIZE, "color": palette.muted}, "standoff": 8},
         "fixedrange": True,
+        "separatethousands": True,
     }
     return go.Layout(
         template=_template(),
@@ -180,6 +181,7 @@ def _layout(*, palette: Palette, height: int, left: int, right: int, bottom: int
         showlegend=False,
         dragmode=False,
         hovermode="closest",
+        separators=f".{THIN_SPACE}",
         hoverlabel={
             "bgcolor": palette.surface,
             "bordercolor": palette.grid,

@@ -169,7 +169,7 @@ def _frame_panel(
     figure.update_layout({f"yaxis{axis}": y, f"xaxis{axis}": x})
     figure.add_annotation(
         text=f"<b>{words.t(f'train.axis.{series}')}</b> {words.t(f'train.axis.{series}_what')}",
-        x=0, xref="paper", xanchor="left", xshift=-44, y=place[1], yref="paper", yanchor="bottom", yshift=4,
+        x=0, xref="paper", xanchor="left", xshift=-44, y=place[1], yref="paper", yanchor="bottom", yshift=8,
         showarrow=False, font={"size": LABEL_SIZE, "color": palette.text},
     )  # fmt: skip
 
