@@ -25,9 +25,20 @@ def at_rest(page: Page) -> Page:
 
     A menu that was opened before would be closed by what is still to come, and a place would still move.
     """
-    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
-    expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
+    expect(not_running(page).get_by_test_id("stSkeleton")).to_have_count(0)
     return page
+
+
+def not_running(page: Page) -> Page:
+    """The page once its script has ended."""
+    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
+    return page
+
+
+def settled(page: Page) -> Page:
+    """The page when it is there to its end and nothing runs."""
+    expect(page.locator(".st-key-shell-footer")).to_be_visible()
+    return at_rest(page)
 
 
 def drawn(page: Page) -> Page:

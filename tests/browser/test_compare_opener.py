@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from browser.conftest import Open
+from browser.ready import at_rest
 from browser.server import Server
 from playwright.sync_api import expect
 
@@ -25,7 +26,7 @@ def test_the_opener_speaks_the_pages_language(
     opener = page.locator(".st-key-compare-opener")
     button = opener.locator("button", has=page.locator("[data-testid=stIconMaterial]")).first
     expect(button).to_have_accessible_name(text.t("compare.choose_file"))
-    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
+    at_rest(page)
     large = tmp_path / "large.json"
     large.write_bytes(b" " * (MEGABYTES * 2**20 + 1))
     opener.locator("input[type=file]").set_input_files(large)

@@ -7,6 +7,7 @@ import re
 import pytest
 from browser.conftest import Open
 from browser.drag import slider
+from browser.ready import at_rest
 from browser.server import Server
 from playwright.sync_api import Page, expect
 
@@ -39,10 +40,6 @@ def tab_to(page: Page, selector: str) -> None:
         if page.evaluate(FOCUSED, selector):
             return
     pytest.fail(f"{selector} is not reached by Tab on {page.url}")
-
-
-def at_rest(page: Page) -> None:
-    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser.conftest import Open
+from browser.ready import at_rest
 from browser.server import Server
 from playwright.sync_api import Page, expect
 
@@ -19,8 +20,7 @@ def ready(page: Page) -> Page:
     for key in ("deeper", "scale_free"):
         page.locator(f".st-key-placement-{key}-show button").click()
     expect(page.locator(".st-key-placement-lab-run button")).to_be_visible()
-    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
-    return page
+    return at_rest(page)
 
 
 def plot(page: Page):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from browser.conftest import Open
 from browser.drag import drag, readouts, slider
+from browser.ready import at_rest
 from browser.server import Server, running_app
 from playwright.sync_api import Page, expect
 
@@ -152,8 +153,7 @@ def shown(page: Page, name: str) -> Page:
     """The page when its slider can be used and nothing runs."""
     expect(slider(page, name)).to_be_visible()
     expect(page.locator(f'[data-readout="{name}.value"]').first).not_to_be_empty()
-    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
-    return page
+    return at_rest(page)
 
 
 def expect_stop(page: Page, name: str, made: LiveSlider, code: str) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from browser.conftest import Open
 from browser.drag import drag, readouts, slider
+from browser.ready import at_rest
 from browser.server import Server
 from playwright.sync_api import Locator, Page, expect
 
@@ -35,8 +36,7 @@ def figures(series: str, depth: str) -> dict[str, str]:
 def revealed(page: Page, lang: str = "en") -> Page:
     page.get_by_role("button", name=words(lang).t("common.show_me")).click()
     expect(page.locator('[data-readout="depth.pre_norm.last"]').first).not_to_be_empty()
-    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
-    return page
+    return at_rest(page)
 
 
 def goes_to(page: Page, index: int) -> None:

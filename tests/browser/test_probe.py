@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser.conftest import Open
-from browser.ready import drawn
+from browser.ready import drawn, not_running
 from browser.server import ROOT, Server
 from playwright.sync_api import Locator, Page, Route, expect
 
@@ -209,7 +209,7 @@ def test_charts_do_not_move_when_the_code_of_the_controls_arrives(app: Server, o
     page.route(re.compile(r"/static/js/(Button|ButtonGroup|Checkbox|Selectbox|TextArea)\."), hold)
     page.reload()
     expect(page.locator(f".st-key-{HEATMAP} .main-svg").first).to_be_visible()
-    assert page.get_by_test_id("stSkeleton").count() > 0
+    assert not_running(page).get_by_test_id("stSkeleton").count() > 0
     charts = [page.locator(f".st-key-{key}") for key in ("probe-depth", "probe-tokens", HEATMAP)]
     before = [chart.bounding_box() for chart in charts]
     free = True

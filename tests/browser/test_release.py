@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser.conftest import Open
+from browser.ready import settled
 from browser.server import Server
 from playwright.sync_api import Page, expect
 
@@ -19,12 +20,6 @@ from viz.text import LANGUAGES, number, words
 EN = words("en")
 LIVE = 240_000  # ms, to open the checkpoint and run a few passes on two busy cores
 RECORDED = load_recorded()
-
-
-def settled(page: Page) -> Page:
-    expect(page.locator(".st-key-shell-footer")).to_be_visible()
-    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
-    return page
 
 
 def shown(page: Page, experiment: str) -> Page:

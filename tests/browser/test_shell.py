@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser.conftest import Open
-from browser.ready import faded_in
+from browser.ready import faded_in, settled
 from browser.server import Server
 from playwright.sync_api import Page, expect
 
@@ -30,13 +30,6 @@ def expect_page(page: Page, stem: str, lang: str) -> None:
     """The page of this stem is drawn in this language."""
     expect(page.get_by_role("heading", level=1)).to_have_text(words(lang).t(f"{stem}.title"))
     expect(page).to_have_title(f"{words(lang).t(f'common.page.{stem}')} · RMSNorm Lab")
-
-
-def settled(page: Page) -> Page:
-    """The page when nothing runs any more and its charts are drawn."""
-    expect(page.locator(".st-key-shell-footer")).to_be_visible()
-    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
-    return page
 
 
 @pytest.mark.parametrize("stem", DEEP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from browser.conftest import Open
+from browser.ready import settled
 from browser.server import Server
 from playwright.sync_api import Locator, Page, expect
 
@@ -30,8 +31,7 @@ def test_a_term_opens_and_closes_by_keyboard(app: Server, open_address: Open) ->
 
 def test_a_note_fits_on_a_phone_and_opens_by_touch(app: Server, open_address: Open) -> None:
     page = open_address(f"{app.url}/formula?lang=zh", width=390, has_touch=True, is_mobile=True)
-    expect(page.locator(".st-key-shell-footer")).to_be_visible()
-    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
+    settled(page)
     expect(page.locator(".lab-term:visible").nth(5)).to_be_visible()
     targets = page.locator(".lab-term:visible").evaluate_all(  # not those in what is folded
         "terms => terms.map(term => term.getAttribute('popovertarget'))"

@@ -6,7 +6,7 @@ import re
 
 from axe_playwright_python.sync_playwright import Axe
 from browser.conftest import Open
-from browser.ready import faded_in
+from browser.ready import faded_in, settled
 from browser.server import Server
 from playwright.sync_api import Page, expect
 
@@ -26,9 +26,7 @@ least => (document.querySelector('.st-key-{CHART} .js-plotly-plot')?.data?.[0]?.
 
 def drawn(page: Page) -> Page:
     expect(page.locator(".st-key-train-norms .main-svg").first).to_be_visible()
-    expect(page.locator(".st-key-shell-footer")).to_be_visible()
-    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_attached()
-    return page
+    return settled(page)
 
 
 def press_run(page: Page) -> None:
