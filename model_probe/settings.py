@@ -29,7 +29,7 @@ class Settings:
     device: str = "auto"  # that runs use
     prompt_tokens: int = 2048  # a longer prompt is cut
     queue: int = 40  # who may wait for their turn; the next one is asked to come back
-    run_seconds: float = 600.0  # a run is stopped after so long
+    run_seconds: float = 600.0  # a run is stopped after so long; opening the checkpoint is not counted
     live: bool = True  # visitors may run a checkpoint
     fetching: bool = True  # visitors may have one fetched
     training: bool = True  # visitors may train small decoders and measure stacks and costs

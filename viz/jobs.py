@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
@@ -217,3 +217,14 @@ class Within:
         if time.monotonic() > self._until:
             raise TooSlow
         self._progress(stage, done, detail)
+
+    @contextmanager
+    def left_out(self) -> Iterator[Progress]:
+        """The progress of what is not counted; the seconds count from its end."""
+        yield self._progress
+        self.start()
+
+
+def untimed(progress: Progress) -> AbstractContextManager[Progress]:
+    """The progress of a part of the work that `Within` does not count, where the work is counted at all."""
+    return progress.left_out() if isinstance(progress, Within) else nullcontext(progress)

@@ -30,7 +30,7 @@ from model_probe.trace import CheckpointInfo, NormTrace
 from viz.address import Choice, remembered
 from viz.admission import allowed, began, left, refusal
 from viz.collecting import settle
-from viz.jobs import Job, Shared, TooSlow, Turns, Within
+from viz.jobs import Job, Shared, TooSlow, Turns, Within, untimed
 from viz.offers import Offer, here, offers
 from viz.text import Words, literal
 
@@ -381,7 +381,8 @@ def _opened(bench: Bench, offer: Offer | None, progress: Progress) -> Checkpoint
             leaving, bench.checkpoint = bench.checkpoint, None
             leaving.close()
             del leaving
-        bench.checkpoint = open_checkpoint(offer.where, device=settings().device, progress=progress)
+        with untimed(progress) as told:  # once for all visitors, no part of one's run
+            bench.checkpoint = open_checkpoint(offer.where, device=settings().device, progress=told)
         bench.code = offer.code
         settle()
         _LOG.info("opened %s", offer.name)

@@ -17,8 +17,8 @@ import model_probe
 from model_probe import capture, fetch, open_checkpoint
 from model_probe.catalog import CHECKPOINT_VARIABLE
 from model_probe.progress import Cancelled, Progress
-from viz import measure
-from viz.jobs import Job, Within
+from viz import jobs, measure
+from viz.jobs import Job, TooSlow, Within
 from viz.measure import Bench
 from viz.offers import OPERATORS, Offer, here, offers
 from viz.text import LANGUAGES, words
@@ -373,6 +373,31 @@ def test_a_run_that_takes_too_long_is_stopped_and_said(
     monkeypatch.setattr(measure, "Within", Within)
     working(app.button(key="probe-run").click().run())
     assert not app.error
+
+
+def test_opening_the_checkpoint_is_no_part_of_the_time_of_a_run(
+    two_here: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is slow to open it would else stop every first run, and open it again for the next."""
+    now = [0.0]
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def slowly(where: str, *, progress: Progress, **settings: object) -> object:
+        now[0] += 1000.0
+        progress("load")
+        return open_checkpoint(where, progress=progress, **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(model_probe, "open_checkpoint", slowly, raising=False)
+    timed = Within(60.0, quiet)
+    bench = Bench()
+    first = next(offer for offer in offers() if offer.name == FIRST)
+    assert measure._opened(bench, first, timed) is bench.checkpoint is not None
+    now[0] += 59.0
+    timed("capture")
+    measure._opened(bench, first, timed)  # is open: the run's time goes on
+    now[0] += 2.0
+    with pytest.raises(TooSlow):
+        timed("capture")
 
 
 def test_switched_off_is_said(two_here: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
