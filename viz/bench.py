@@ -64,7 +64,7 @@ def notices(page: Page, shown: Shown) -> None:
         st.info(page.t("errors.empty_prompt"))
     elif trace.prompt != text or (shown.origin == "live" and not shown.is_current):
         asked = measure.job() is not None and not measure.fetching()
-        why = "being_measured" if asked else "not_measured" if trace.prompt != text else "not_on_this"
+        why = "until_measured" if asked else "not_measured" if trace.prompt != text else "not_on_this"
         st.info(page.t(f"probe.{why}", run=page.t("probe.run")))
     stopped = measure.stopped(page.words)
     if stopped is not None:

@@ -64,7 +64,7 @@ def test_a_typed_prompt_is_measured_and_equals_the_command_line(
     expect(page.get_by_text(EN.t("probe.not_measured", run=EN.t("probe.run")))).to_be_visible()
     run = page.locator(".st-key-probe-run button")
     run.click()  # one click: what was typed has arrived by itself
-    expect(page.get_by_text(EN.t("probe.being_measured"))).to_be_visible()
+    expect(page.get_by_text(EN.t("probe.until_measured"))).to_be_visible()
     live = page.get_by_text("Measured here on").first
     expect(live).to_be_visible(timeout=LIVE_SECONDS * 1000)
     expect(live).to_contain_text("<b>x</b> $\\frac12$ a<|im_end|>b `|`")
